@@ -69,6 +69,31 @@ def test_segmented_sentences_have_the_contexts_of_training_rows(tmp_path, max_le
     assert [sentence.spelled_ids for sentence in later] == [sentence.spelled_ids for sentence in results[2:]]
 
 
+@pytest.mark.parametrize("max_length", [None, 1, 3, 4])
+@pytest.mark.parametrize("sentences", [1, 2, 3])
+def test_streams_have_only_previous_sentences(sentences, max_length):
+    rows = RaggedArray.from_rows(SENTENCES)
+    sizes = context_sizes(documents(), rows, sentences, max_length, has_own=False)
+    context_rows = ContextRows(rows, sizes, has_own=False)
+    wanted = []
+    for document in DOCUMENTS:
+        for index in range(len(document)):
+            context: list[int] = []
+            for previous in document[max(0, index - sentences) : index][::-1]:
+                longer = [*previous, *([BOS] if context else []), *context]
+                if max_length is not None and len(longer) > max_length:
+                    break
+                context = longer
+            wanted.append(context)
+    assert [context_rows.row(index).tolist() for index in range(len(SENTENCES))] == wanted
+    order = np.array([0, 3, 7, 4, 1])
+    assert context_rows.lengths(order).tolist() == [len(wanted[index]) for index in order]
+    values, owners, positions = context_rows.values(order)
+    assert values.tolist() == [id for index in order for id in wanted[index]]
+    assert owners.tolist() == [n for n, index in enumerate(order) for _ in wanted[index]]
+    assert positions.tolist() == [position for index in order for position in range(len(wanted[index]))]
+
+
 def context_tables(sentences: int) -> dict:
     return {"data": {"documents": True, "context": {"type": "concatenation", "sentences": sentences}}}
 

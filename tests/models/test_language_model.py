@@ -18,6 +18,7 @@ from rnnsearch.objectives.likelihood import LanguageModelLikelihood
 from rnnsearch.ops.linear import DType
 from rnnsearch.ops.native.library import library
 from rnnsearch.search.decode import decode_all, force_decode_all, make_sources
+from rnnsearch.search.forced import force_decode
 from rnnsearch.search.model_scorer import LanguageScorer
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.sampling import Sampling
@@ -177,3 +178,88 @@ def step(scorer, sources, columns, y) -> Step:
     with torch.no_grad():
         memory, state = scorer.start(sources, columns)
         return scorer.step(memory, state, y)
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+CONTEXTS = {
+    "early": ({"type": "recurrent", "cell": "gru", "size": D}, "early"),
+    "late": ({"type": "recurrent", "cell": "lstm", "size": D}, "late"),
+    "late, two layers": ({"type": "recurrent", "cell": "lstm", "size": D, "layers": 2}, "late"),
+}
+PREVIOUS = [[8, 6, BOS, 5], [], [7, UNK, 7]]
+"""Tokens of the previous sentences of `TEXTS`."""
+
+
+def make_with_context(form):
+    network, fusion = CONTEXTS[form]
+    return make("gru", network=network, context={"fusion": fusion, "size": 5})
+
+
+def batch_with_context(previous=PREVIOUS):
+    rows = list(zip(previous, TEXTS, strict=True))
+    return make_batch(rows, range(len(rows)), Direction(("de@previous",), "de"))
+
+
+@pytest.mark.parametrize("form", CONTEXTS)
+def test_larger_context_equals_wang_and_cho(form, drawn):
+    """s = tanh(W sum_j E x_j + b); early: [x_i; s]; late: h = o * tanh(c + r * p), r = sigma(W_r p + U_r c + b_r)."""
+    model, p = drawn(make_with_context(form))
+    found = model.unroll(batch().target.previous(), context=batch_with_context().source.ids).detach().numpy()
+    embedding, layers = p["embedding.weight"], len(model.network.stack.layers)
+
+    def cell(l, x, h, c, context):
+        gates = paper.product(p[f"network.stack.cells.{l}.input.weight"], x) + p[f"network.stack.cells.{l}.input.bias"]
+        gates = gates + paper.product(p[f"network.stack.cells.{l}.recurrent.weight"], h)
+        i, f, o, candidate = np.split(gates, 4)
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(candidate)
+        if l + 1 < layers:
+            return sigmoid(o) * np.tanh(c), c
+        r = paper.product(p["network.influence.weight"], context) + p["network.influence.bias"]
+        r = sigmoid(r + paper.product(p[f"network.stack.cells.{l}.influence.weight"], c))
+        return sigmoid(o) * np.tanh(c + r * context), c
+
+    for n, (text, previous) in enumerate(zip(TEXTS, PREVIOUS, strict=True)):
+        bag = sum((embedding[word] for word in previous if word > EOS), np.zeros(E))
+        s = np.tanh(paper.product(p["context.projection.weight"], bag) + p["context.projection.bias"])
+        if form == "early":
+            x = np.stack([np.concatenate([embedding[word], s]) for word in (BOS, *text)])
+            outputs, _ = model.network.stack.bottom.sequence(torch.tensor(x)[None])
+            close(torch.tensor(found[n, : len(text) + 1]), outputs[0].detach().numpy())
+            continue
+        context = paper.product(p["network.projection.weight"], s)
+        h, c = np.zeros((layers, D)), np.zeros((layers, D))
+        for i, word in enumerate((BOS, *text)):
+            below = embedding[word]
+            for l in range(layers):
+                h[l], c[l] = cell(l, below, h[l], c[l], context)
+                below = h[l]
+            close(torch.tensor(found[n, i]), below)
+
+
+@pytest.mark.parametrize("form", CONTEXTS)
+def test_step_with_context_equals_one_position_of_the_unrolled_network(form, drawn):
+    model, _ = drawn(make_with_context(form))
+    previous, context = batch().target.previous(), batch_with_context().source.ids
+    whole, state = model.unroll(previous, context=context), model.start(len(previous), context)
+    for i, y in enumerate(previous.unbind(1)):
+        readout, state = model.step(y, state)
+        close(readout, whole[:, i].detach().numpy())
+
+
+@pytest.mark.parametrize("form", CONTEXTS)
+def test_context_reaches_loss_and_forced_decoding(form, drawn):
+    model, _ = drawn(make_with_context(form))
+    model.context_stream = "de@previous"
+    loss = LanguageModelLikelihood()(model, batch_with_context(), None)
+    sources = batch_with_context().sources
+    forced = force_decode(LanguageScorer(model), sources, TEXTS)
+    assert -sum(one.log_prob for one in forced) == pytest.approx(loss.nll.item(), rel=1e-5)
+    without = LanguageModelLikelihood()(model, batch_with_context([[], [], []]), None).nll.item()
+    assert without != pytest.approx(loss.nll.item(), rel=1e-4)
+    # Without a stream of previous sentences, there are none.
+    assert LanguageModelLikelihood()(model, batch(), None).nll.item() == pytest.approx(without, rel=1e-6)
+    loss.total.backward()
+    assert all(parameter.grad.abs().sum() > 0 for parameter in model.parameters())

@@ -7,6 +7,7 @@ tests/commands/test_language.py.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -26,7 +27,7 @@ from rnnsearch.cli.panels import PanelCommand, PanelGroup, expand_groups
 from rnnsearch.cli.train import train
 
 if TYPE_CHECKING:
-    from rnnsearch.translator.language_model import Perplexity, ScoredText
+    from rnnsearch.translator.language_model import Perplexity, ScoredText, TextModel
 
 LINES_PER_CHUNK = 1000
 
@@ -44,6 +45,13 @@ def score(
     model: LanguageModel,
     text: TextFile = None,
     *,
+    documents: Annotated[
+        bool,
+        Option(
+            "--documents",
+            help="Empty lines separate documents, and are not scored: a model with model.context reads previous lines.",
+        ),
+    ] = False,
     output: OutputFile = None,
     format: Annotated[
         Literal["text", "json", "none"],
@@ -61,19 +69,43 @@ def score(
     language_model = load_text_model(model, hardware.device)
     chunk_perplexities: list[Perplexity] = []
     with open_output(output) as file:
-        for lines in input_chunks(text, LINES_PER_CHUNK):
-            scored_lines = language_model.score(lines)
-            chunk_perplexities.append(language_model.perplexity(scored_lines))
-            file.writelines(_format_score(scored, format) for scored in scored_lines)
+        for scored_lines in _scored_chunks(language_model, input_chunks(text, LINES_PER_CHUNK), documents):
+            scored = [line for line in scored_lines if line is not None]
+            chunk_perplexities.append(language_model.perplexity(scored))
+            file.writelines(_format_score(line, format) for line in scored_lines)
     if chunk_perplexities:
         _print_perplexity(chunk_perplexities)
 
 
-def _format_score(scored: ScoredText, format: str) -> str:
+def _scored_chunks(
+    model: TextModel, chunks: Iterator[list[str]], has_documents: bool
+) -> Iterator[list[ScoredText | None]]:
+    """Yield the scored lines of each chunk; None for the end of a document."""
+    order = model.document_order() if has_documents else None
+    document = 0
+    for lines in chunks:
+        if order is None:
+            yield list(model.score(lines))
+            continue
+        texts: list[str] = []
+        documents: list[int] = []
+        for line in lines:
+            if line.strip():
+                texts.append(line)
+                documents.append(document)
+            else:
+                document += 1
+        scored = iter(model.score(order.with_context(texts, documents)))
+        yield [next(scored) if line.strip() else None for line in lines]
+
+
+def _format_score(scored: ScoredText | None, format: str) -> str:
     if format == "none":
         return ""
     if format == "text":
-        return f"{scored.log_prob:.6f}\n"
+        return "\n" if scored is None else f"{scored.log_prob:.6f}\n"
+    if scored is None:
+        return json.dumps({"text": "", "log_prob": None, "symbols": [], "token_scores": []}) + "\n"
     row = {
         "text": scored.text,
         "log_prob": scored.log_prob,

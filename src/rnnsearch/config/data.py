@@ -81,6 +81,8 @@ class PosUnkOptions(AnnotationConfig):
 
 
 MAX_CONTEXT_SENTENCES = 10
+CONTEXT_SUFFIX = "@previous"
+"""End of the names of the streams of previous sentences, after the code of their language."""
 
 
 class ContextConfig(Options):
@@ -106,6 +108,15 @@ class ConcatenationOptions(ContextConfig):
     """
 
     type: Literal["concatenation"] = "concatenation"
+
+
+@CONTEXTS.register
+class StreamsOptions(ContextConfig):
+    """Previous sentences are a source of their own, with a separator between them. Language models read it with
+    `[model.context]`.
+    """
+
+    type: Literal["streams"] = "streams"
 
 
 class CleaningConfig(Table):
@@ -247,6 +258,13 @@ class DataConfig(Table):
     def languages(self) -> tuple[str, ...]:
         """All languages, the target last."""
         return (*self.sources, self.target)
+
+    @property
+    def context_streams(self) -> tuple[str, ...]:
+        """Names of the streams of previous sentences."""
+        if not isinstance(self.context, StreamsOptions):
+            return ()
+        return (f"{self.target}{CONTEXT_SUFFIX}",)
 
     @property
     def single_source(self) -> str:

@@ -67,6 +67,21 @@ class FeedForwardOptions(NetworkConfig):
     """Connect the embeddings of these tokens directly to the output (Bengio et al.'s W). Not with `tie`."""
 
 
+class LanguageContextConfig(Table):
+    """`[model.context]`: a bag-of-words summary of the previous sentences of `[data.context]`,
+    s = tanh(W sum_j E x_j + b) over their words x_j (Wang & Cho 2016). See [Language
+    models](language-models.md#larger-context).
+
+    Requires `data.context.type = "streams"` and a recurrent network.
+    """
+
+    fusion: Literal["early", "late"] = "late"
+    """`early`: s is a further input of the bottom layer. `late`: s is added through a gate to the memory that the
+    output gate of the top layer reads; for `lstm` only."""
+    size: Size
+    """Size of s."""
+
+
 class LanguageModelConfig(Table):
     """A language model, which has only a target: see [Language models](language-models.md).
 
@@ -78,6 +93,7 @@ class LanguageModelConfig(Table):
     embedding: Size
     """Size of the token embeddings (E)."""
     network: Annotated[NetworkConfig, OneOf(NETWORKS)]
+    context: LanguageContextConfig | None = None
     dropout: DropoutConfig = DropoutConfig()
     init: Annotated[InitConfig, OneOf(INITS, default="glorot")] = GlorotOptions()
     tie: Literal["none", "target"] = "none"

@@ -40,7 +40,22 @@ def check_translation_model(model: ModelConfig, text: TextConfig) -> list[str]:
 
 def check_language_model(model: LanguageModelConfig, text: TextConfig) -> list[str]:
     """Return every problem with the sizes and the compatibility of the components of a language model."""
-    return [*_check_network(model), *_check_output(model.output, model.network.size, text)]
+    return [
+        *_check_network(model),
+        *_check_language_context(model),
+        *_check_output(model.output, model.network.size, text),
+    ]
+
+
+def _check_language_context(model: LanguageModelConfig) -> list[str]:
+    """Return why the network cannot read the summary of previous sentences."""
+    if model.context is None:
+        return []
+    if not isinstance(model.network, RecurrentNetworkOptions):
+        return [f'model.context: needs a recurrent network; got "{model.network.type}"']
+    if model.context.fusion == "late" and model.network.cell != "lstm":
+        return [f'model.context.fusion: "late" needs model.network.cell = "lstm"; got "{model.network.cell}"']
+    return []
 
 
 def no_effect(options: Iterable[str], context: str, remedy: str = "remove it") -> list[str]:

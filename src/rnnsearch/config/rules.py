@@ -398,7 +398,6 @@ LANGUAGE_MODEL_NO_EFFECT: tuple[NoEffect, ...] = (
     NoEffect(
         (
             "data.alignments",
-            "data.context",
             "data.dev_alignments",
             "data.test_alignments",
             "text.joint",
@@ -491,6 +490,11 @@ INVALID: tuple[Invalid, ...] = (
 
 TRANSLATION_INVALID: tuple[Invalid, ...] = (
     Invalid(
+        "data.context.type",
+        lambda config: bool(config.data.context_streams),
+        'must be "concatenation" for a translation model; got "{data.context.type}"',
+    ),
+    Invalid(
         "data.source",
         lambda config: len(config.data.sources) != 1 and config.translation.sources is None,
         "must be one language for a translation model without [model.sources]; got {sources}",
@@ -539,6 +543,21 @@ TRANSLATION_INVALID: tuple[Invalid, ...] = (
 """Rules for translation models."""
 
 LANGUAGE_MODEL_INVALID: tuple[Invalid, ...] = (
+    Invalid(
+        "data.context.type",
+        lambda config: config.data.context is not None and not config.data.context_streams,
+        'must be "streams" for a language model; got "{data.context.type}"',
+    ),
+    Invalid(
+        "data.context",
+        lambda config: bool(config.data.context_streams) and not is_used(config, "model.context"),
+        "has no effect without model.context",
+    ),
+    Invalid(
+        "model.context",
+        lambda config: is_used(config, "model.context") and config.data.context is None,
+        'needs data.context, with type = "streams"',
+    ),
     Invalid(
         "data.source",
         lambda config: bool(config.data.sources),

@@ -1,7 +1,8 @@
-"""Previous sentences of the same document, which models with `[data.context]` read before a source sentence.
+"""Previous sentences of the same document, which models with `[data.context]` read in addition to a sentence.
 
 `ContextRows` are the rows of a prepared corpus with their contexts; `with_context` adds contexts to segmented sentences
-in the same way, for dev sets and translation. Each context sentence ends with `CONTEXT_END`.
+in the same way, for dev sets and translation. `CONTEXT_END` follows each context sentence before the sentence itself,
+or is between the context sentences if they are a stream of their own.
 
 Models depend on the separator and on the choice of the sentences: do not change them. Tests:
 tests/data/test_context.py.
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rnnsearch.config import RunConfig
+from rnnsearch.config.data import CONTEXT_SUFFIX, StreamsOptions
 from rnnsearch.data.id_store import Documents, ParallelIds
 from rnnsearch.data.ragged import Integers, RaggedArray
 from rnnsearch.text.tokenizer import Segmented
@@ -27,22 +29,24 @@ BLOCK_ROWS = 1 << 16
 
 
 class ContextRows(RaggedArray):
-    """Rows that begin with the rows before them, each followed by a separator. Only requested rows are read."""
+    """Rows with the rows before them, all but the last one followed by a separator. Only requested rows are read."""
 
-    def __init__(self, rows: RaggedArray, num_context: npt.NDArray[np.uint8]) -> None:
+    def __init__(self, rows: RaggedArray, num_context: npt.NDArray[np.uint8], has_own: bool = True) -> None:
         """Wrap rows.
 
         Args:
             rows: The rows without contexts.
             num_context: Number of rows before each row that are its context.
+            has_own: False for the contexts without the rows themselves.
         """
         super().__init__(rows.flat, np.zeros(len(rows), np.uint8))
         self._rows = rows
         self._num_context = num_context
+        self._has_own = has_own
 
     def lengths(self, indices: npt.NDArray[Any]) -> Integers:
-        parts, owners = self._parts(indices)
-        lengths = self._rows.lengths(parts) + (parts < np.asarray(indices)[owners])
+        parts, owners, has_separator = self._parts(indices)
+        lengths = self._rows.lengths(parts) + has_separator
         totals = np.zeros(len(indices), dtype=np.int64)
         np.add.at(totals, owners, lengths)
         return totals
@@ -52,32 +56,34 @@ class ContextRows(RaggedArray):
         return self._rows.first(limit)
 
     def values(self, indices: npt.NDArray[Any]) -> tuple[Integers, Integers, Integers]:
-        parts, owners = self._parts(indices)
-        is_context = parts < np.asarray(indices)[owners]
-        widths = self._rows.lengths(parts) + is_context
+        parts, owners, has_separator = self._parts(indices)
+        widths = self._rows.lengths(parts) + has_separator
         starts = np.cumsum(widths) - widths
         part_values, part_of_value, positions = self._rows.values(parts)
         # Separators stay where no value is written.
         values = np.full(int(widths.sum()), CONTEXT_END, dtype=np.int64)
         values[starts[part_of_value] + positions] = part_values
         rows = np.repeat(owners, widths)
-        # The first part of a row is the first value of the row.
-        is_first = np.diff(owners, prepend=-1) > 0
-        row_starts = starts[is_first]
+        row_lengths = self.lengths(indices)
+        row_starts = np.cumsum(row_lengths) - row_lengths
         return values, rows, np.arange(len(values)) - row_starts[rows]
 
-    def _parts(self, indices: npt.NDArray[Any]) -> tuple[Integers, Integers]:
-        """Return the rows that each row consists of, and for each, the index in `indices` of the row it belongs to."""
-        num_parts = self._num_context[indices].astype(np.int64) + 1
+    def _parts(self, indices: npt.NDArray[Any]) -> tuple[Integers, Integers, npt.NDArray[np.bool_]]:
+        """Return the rows that each row consists of.
+
+        Returns:
+            The rows; for each, the index in `indices` of the row it belongs to; and True if a separator follows it.
+        """
+        num_parts = self._num_context[indices].astype(np.int64) + self._has_own
         owners = np.repeat(np.arange(len(indices)), num_parts)
         # Parts of a row that follow each part; the row itself is the last one.
         num_following: Integers = np.cumsum(num_parts)[owners] - 1 - np.arange(len(owners))
-        last_parts: Integers = np.asarray(indices, dtype=np.int64)[owners]
-        return last_parts - num_following, owners
+        last_parts: Integers = np.asarray(indices, dtype=np.int64)[owners] - (not self._has_own)
+        return last_parts - num_following, owners, num_following > 0
 
 
 def context_sizes(
-    documents: Documents, rows: RaggedArray, sentences: int, max_length: int | None
+    documents: Documents, rows: RaggedArray, sentences: int, max_length: int | None, has_own: bool = True
 ) -> npt.NDArray[np.uint8]:
     """Return the number of previous rows that each row of a corpus has as context.
 
@@ -85,12 +91,13 @@ def context_sizes(
         documents: Documents of the rows.
         rows: Source ids.
         sentences: Maximum number of previous rows.
-        max_length: Maximum number of tokens of a row with its context and separators.
+        max_length: Maximum number of tokens of a context with the row itself, if `has_own`, and separators.
+        has_own: False if the row itself does not count.
     """
     sizes = np.zeros(len(rows), dtype=np.uint8)
     for start in range(0, len(rows), BLOCK_ROWS):
         block = np.arange(start, min(start + BLOCK_ROWS, len(rows)))
-        totals = rows.lengths(block)
+        totals = rows.lengths(block) if has_own else np.full(len(block), -1)
         for back in range(1, sentences + 1):
             previous = np.maximum(block - back, 0)
             totals = totals + rows.lengths(previous) + 1  # with a separator
@@ -107,11 +114,28 @@ def rows_with_context(ids: ParallelIds, config: RunConfig) -> ParallelIds:
     options = config.data.context
     if options is None:
         return ids
-    assert ids.documents is not None, "the prepared data of a config with a context have documents"
+    documents = ids.documents
+    assert documents is not None, "the prepared data of a config with a context have documents"
+    max_length = config.training.max_length
+    for name in config.data.context_streams:
+        rows = ids.stream(name.removesuffix(CONTEXT_SUFFIX))
+        sizes = context_sizes(documents, rows, options.sentences, max_length, has_own=False)
+        ids = ids.with_stream(name, ContextRows(rows, sizes, has_own=False))
+    if config.data.context_streams:
+        # The target is the last stream.
+        return ids.select((*config.data.sources, *config.data.context_streams, config.data.target))
     source = config.data.single_source
     rows = ids.stream(source)
-    sizes = context_sizes(ids.documents, rows, options.sentences, config.training.max_length)
+    sizes = context_sizes(documents, rows, options.sentences, max_length)
     return ids.with_stream(source, ContextRows(rows, sizes))
+
+
+def context_ids(context: Sequence[Segmented]) -> list[int]:
+    """Return the ids of context sentences as a stream of their own."""
+    ids: list[int] = []
+    for sentence in context:
+        ids += [*([CONTEXT_END] if ids else []), *sentence.ids]
+    return ids
 
 
 def with_context(
@@ -137,7 +161,7 @@ def with_context(
     for index in range(len(previous), len(sentences)):
         source = sentences[index]
         context: list[Segmented] = []
-        num_tokens = len(source.ids)
+        num_tokens = -1 if isinstance(options, StreamsOptions) else len(source.ids)
         for other in range(index - 1, max(index - 1 - options.sentences, -1), -1):
             num_tokens += len(sentences[other].ids) + 1
             max_length = config.training.max_length

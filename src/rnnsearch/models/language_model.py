@@ -5,16 +5,20 @@
 | recurrent    | all, through a state   | h_i of the top layer          | Mikolov et al. 2010    |
 | feed-forward | the last n - 1         | tanh(d + H x), and x (direct) | Bengio et al. 2003     |
 
+With `[model.context]`, a recurrent network also reads a summary s of previous sentences (Wang & Cho 2016): as a further
+input (early fusion), or in the output gate of its top LSTM (late fusion).
+
 `systems/language.py` trains `LanguageModel`, `fusion.py` puts one inside a translation model,
 `objectives/likelihood.py` trains with its losses, and `search/model_scorer.py` and `accel/search.py` score with it.
 
-Axes: N texts, I positions, E embedding, D state, R readout.
+Axes: N texts, I positions, J positions of previous sentences, E embedding, D state, R readout, P summary, C inputs of a
+network that depend on the summary.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -30,11 +34,12 @@ from rnnsearch.config.language_model import (
 from rnnsearch.config.registry import Implementations, implements
 from rnnsearch.data.batch import EmbeddingInput
 from rnnsearch.models.batch_rng import BatchRng, dropout, dropout_mask, masks_per_cell, word_dropout
-from rnnsearch.models.cells import CELLS
+from rnnsearch.models.cells import CELLS, LSTM, GateInputs, Units
 from rnnsearch.models.class_outputs import make_output
 from rnnsearch.models.layers import Embedding, Linear
-from rnnsearch.models.stack import Stack, StackState
-from rnnsearch.text.vocabulary import BOS
+from rnnsearch.models.memory import HiddenAndCell
+from rnnsearch.models.stack import Stack, StackState, layer_input
+from rnnsearch.text.vocabulary import BOS, SPECIALS
 
 
 class Network(nn.Module, ABC):
@@ -70,13 +75,24 @@ class Recurrent(Network):
 
     def unroll(self, x: Float[Tensor, "N I E"], rng: BatchRng | None = None) -> Float[Tensor, "N I D"]:
         """Return the top layer's outputs, computed layer by layer."""
+        return self._unroll_layers(x, rng)
+
+    def _unroll_layers(
+        self, x: Float[Tensor, "N I E"], rng: BatchRng | None, top_inputs: Float[Tensor, "N I C"] | None = None
+    ) -> Float[Tensor, "N I D"]:
+        """Return the top layer's outputs; `top_inputs` are appended to its gate inputs."""
         stack = self.stack
         recurrent_masks = masks_per_cell(dropout_mask(rng, stack.state_dropout, x, len(stack.layers), self.size))
         below = x
         # Nothing is fed back from above, so that each layer reads all positions before the next one starts.
         for l, cell in enumerate(stack.layers):
             inputs = dropout(below, stack.layers_dropout, rng) if l > 0 else below
-            outputs, _ = cell.sequence(inputs, recurrent_mask=next(recurrent_masks))
+            recurrent_mask = next(recurrent_masks)
+            if top_inputs is not None and l + 1 == len(stack.layers):
+                gates = torch.cat([cell.inputs(inputs), top_inputs], dim=-1)
+                outputs, _ = cell.run(gates, recurrent_mask=recurrent_mask)
+            else:
+                outputs, _ = cell.sequence(inputs, recurrent_mask=recurrent_mask)
             below = stack.layer_output(l, dropout(outputs, stack.outputs_dropout, rng), below)
         return below
 
@@ -128,8 +144,118 @@ class FeedForward(Network):
         return torch.cat([history[:, last - k :][:, :num_positions] for k in range(self.num_words)], dim=-1)
 
 
+class EarlyFusion(Recurrent):
+    """A recurrent network whose bottom layer reads [x_i; s] (Wang & Cho 2016, section 3.2)."""
+
+    def __init__(self, options: RecurrentNetworkOptions, embedding: int, dropout: DropoutConfig, context: int) -> None:
+        super().__init__(options, embedding + context, dropout)
+
+    def context_inputs(self, summary: Float[Tensor, "N P"]) -> Float[Tensor, "N P"]:
+        """Return what the network reads of the summary at every position."""
+        return summary
+
+    def unroll_with(
+        self, x: Float[Tensor, "N I E"], context: Float[Tensor, "N C"], rng: BatchRng | None = None
+    ) -> Float[Tensor, "N I D"]:
+        """Return the top layer's outputs."""
+        return self.unroll(torch.cat([x, _at_positions(context, x)], dim=-1), rng)
+
+    def step_with(
+        self, x: Float[Tensor, "N E"], context: Float[Tensor, "N C"], state: StackState
+    ) -> tuple[Float[Tensor, "N D"], StackState]:
+        """Return the readout of one position and the state after it, without dropout."""
+        return self.step(torch.cat([x, context.to(x.dtype)], dim=-1), state)
+
+
+class LateFusionLSTM(LSTM):
+    """An LSTM whose output gate reads a context vector p next to its memory (Wang & Cho 2016, section 3.2).
+
+    r = sigma(W_r p + U_r c' + b_r),  h' = o * tanh(c' + r * p).
+
+    The caller appends p and W_r p + b_r to the gate inputs.
+    """
+
+    def __init__(self, inputs_size: int | None, size: int) -> None:
+        super().__init__(inputs_size, size)
+        self.influence = Linear(size, size, bias=False, role="recurrent")  # U_r
+
+    def next(self, x: GateInputs, h: Units, state: HiddenAndCell) -> HiddenAndCell:
+        gates, p, r_inputs = x.split([4 * self.size, self.size, self.size], dim=-1)
+        i, f, o, candidate = (gates + self.recurrent(h)).chunk(4, dim=-1)  # [N, D] each
+        c = torch.sigmoid(f) * state.c + torch.sigmoid(i) * torch.tanh(candidate)
+        r = torch.sigmoid(r_inputs + self.influence(c))
+        return HiddenAndCell(torch.sigmoid(o) * torch.tanh(c + r * p), c)
+
+
+class LateFusion(Recurrent):
+    """A recurrent network whose top layer is a `LateFusionLSTM` over p = W_p s."""
+
+    def __init__(self, options: RecurrentNetworkOptions, embedding: int, dropout: DropoutConfig, context: int) -> None:
+        super().__init__(options, embedding, dropout)
+        self.stack.cells[-1] = LateFusionLSTM(options.size if options.layers > 1 else embedding, options.size)
+        self.projection = Linear(context, options.size, bias=False)  # W_p
+        self.influence = Linear(options.size, options.size)  # W_r and b_r
+
+    def context_inputs(self, summary: Float[Tensor, "N P"]) -> Float[Tensor, "N C"]:
+        """Return p and W_r p + b_r, which do not depend on the position."""
+        p = self.projection(summary)
+        return torch.cat([p, self.influence(p)], dim=-1)
+
+    def unroll_with(
+        self, x: Float[Tensor, "N I E"], context: Float[Tensor, "N C"], rng: BatchRng | None = None
+    ) -> Float[Tensor, "N I D"]:
+        """Return the top layer's outputs."""
+        return self._unroll_layers(x, rng, _at_positions(context, x))
+
+    def step_with(
+        self, x: Float[Tensor, "N E"], context: Float[Tensor, "N C"], state: StackState
+    ) -> tuple[Float[Tensor, "N D"], StackState]:
+        """Return the readout of one position and the state after it, without dropout."""
+        stack = self.stack
+        states = []
+        below = x
+        for l, (cell, old) in enumerate(zip(stack.layers, state.cells, strict=True)):
+            gates = cell.inputs(layer_input(below, None))
+            if l + 1 == len(stack.layers):
+                gates = torch.cat([gates, context.to(gates.dtype)], dim=-1)
+            states.append(cell.step(gates, old))
+            below = stack.layer_output(l, states[-1].h, below)
+        return below, state.advance(states)
+
+
+def _at_positions(context: Float[Tensor, "N C"], x: Float[Tensor, "N I E"]) -> Float[Tensor, "N I C"]:
+    """Return the context at every position of x."""
+    return context[:, None].expand(-1, x.shape[1], -1).to(x.dtype)
+
+
+class BagOfWords(nn.Module):
+    """s = tanh(W sum_j E x_j + b) over the words x_j of previous sentences (Wang & Cho 2016, section 3.1)."""
+
+    def __init__(self, embedding: int, size: int) -> None:
+        super().__init__()
+        self.projection = Linear(embedding, size)  # W and b
+
+    def forward(self, words: Int[Tensor, "N J"], embedding: Embedding) -> Float[Tensor, "N P"]:
+        """Return the summary of words; special tokens (separators, EOS, unknown words, padding) do not count."""
+        x = embedding(EmbeddingInput(words))  # [N, J, E]
+        is_word = (words >= len(SPECIALS)).unsqueeze(-1)
+        return torch.tanh(self.projection(x.masked_fill(~is_word, 0.0).sum(1)))
+
+
+class ContextState(NamedTuple):
+    """The state of a network that reads a summary of previous sentences."""
+
+    network: StackState
+    context: Float[Tensor, "N C"]
+    """Result of `context_inputs`, the same at all positions."""
+
+
 NETWORKS: Implementations[type[Network]] = Implementations(language_model.NETWORKS)
 """Class by `type` of `[model.network]`; names are stored in model folders."""
+
+
+FUSION_TYPES: dict[str, type[EarlyFusion] | type[LateFusion]] = {"early": EarlyFusion, "late": LateFusion}
+"""Network by `fusion` of `[model.context]`; names are stored in model folders."""
 
 
 class LanguageModel(nn.Module):
@@ -138,8 +264,10 @@ class LanguageModel(nn.Module):
     def __init__(self, config: LanguageModelConfig, vocabulary: int) -> None:
         super().__init__()
         self.embedding = Embedding(vocabulary, config.embedding)
-        network_type: Any = NETWORKS[config.network.type]
-        self.network: Network = network_type(config.network, config.embedding, config.dropout)
+        self.network: Network = _make_network(config)
+        self.context = None if config.context is None else BagOfWords(config.embedding, config.context.size)
+        self.context_stream: str | None = None
+        """Name of the stream of previous sentences in batches of a search; None if the model reads none there."""
         tied = None if config.tie == "none" else self.embedding
         self.output = make_output(config.output, self.network.size, vocabulary, tied)
         self.dropout = config.dropout
@@ -149,20 +277,54 @@ class LanguageModel(nn.Module):
         """The device of the parameters."""
         return next(self.parameters()).device
 
-    def unroll(self, previous: Int[Tensor, "N I"], rng: BatchRng | None = None) -> Float[Tensor, "N I R"]:
+    def unroll(
+        self, previous: Int[Tensor, "N I"], rng: BatchRng | None = None, context: Int[Tensor, "N J"] | None = None
+    ) -> Float[Tensor, "N I R"]:
         """Return the readouts of all positions at once, given the previous tokens (BOS first).
 
         Dropout applies only with an rng.
+
+        Args:
+            previous: The previous tokens.
+            rng: Random numbers of dropout.
+            context: Tokens of the previous sentences of each text; None if there are none. Only a model with
+                `[model.context]` reads them.
         """
         x = word_dropout(self.embedding(EmbeddingInput(previous)), self.dropout.word, rng)  # [N, I, E]
-        readout = self.network.unroll(dropout(x, self.dropout.embedding, rng), rng)
+        x = dropout(x, self.dropout.embedding, rng)
+        if isinstance(self.network, EarlyFusion | LateFusion):
+            readout = self.network.unroll_with(x, self._context_inputs(len(previous), context), rng)
+        else:
+            readout = self.network.unroll(x, rng)
         return dropout(readout, self.dropout.readout, rng)
 
-    def start(self, rows: int) -> Any:
-        """Return the state before the first token of `rows` texts."""
+    def start(self, rows: int, context: Int[Tensor, "N J"] | None = None) -> Any:
+        """Return the state before the first token of `rows` texts, with `context` as in `unroll`."""
         bos = torch.full((rows,), BOS, device=self.device)
-        return self.network.start(self.embedding(EmbeddingInput(bos)))
+        state = self.network.start(self.embedding(EmbeddingInput(bos)))
+        return state if self.context is None else ContextState(state, self._context_inputs(rows, context))
 
     def step(self, y: Int[Tensor, "N"], state: Any) -> tuple[Float[Tensor, "N R"], Any]:
         """Return the readout after token y, and the next state."""
-        return self.network.step(self.embedding(EmbeddingInput(y)), state)
+        x = self.embedding(EmbeddingInput(y))
+        if not isinstance(self.network, EarlyFusion | LateFusion):
+            return self.network.step(x, state)
+        readout, network_state = self.network.step_with(x, state.context, state.network)
+        return readout, ContextState(network_state, state.context)
+
+    def _context_inputs(self, rows: int, context: Int[Tensor, "N J"] | None) -> Float[Tensor, "N C"]:
+        """Return what the network reads of the previous sentences of `rows` texts at every position."""
+        assert self.context is not None and isinstance(self.network, EarlyFusion | LateFusion)
+        words = torch.full((rows, 1), BOS, device=self.device) if context is None else context
+        return self.network.context_inputs(self.context(words, self.embedding))
+
+
+def _make_network(config: LanguageModelConfig) -> Network:
+    context = config.context
+    if context is None:
+        network_type: Any = NETWORKS[config.network.type]
+        network: Network = network_type(config.network, config.embedding, config.dropout)
+        return network
+    assert isinstance(config.network, RecurrentNetworkOptions), "`config.model_rules` rejects other networks"
+    fusion = FUSION_TYPES[context.fusion]
+    return fusion(config.network, config.embedding, config.dropout, context.size)

@@ -314,7 +314,9 @@ class LanguageModelLikelihood(Objective[LanguageModel]):
 
     def __call__(self, model: LanguageModel, batch: Batch, rng: BatchRng | None) -> Loss:
         target = batch.target
-        readout = run_recorded(_unroll_language_model, model, [target.previous()], rng)  # [B, I, R]
+        # A model that reads previous sentences has one source, all others have none.
+        contexts = [stream.ids for stream in batch.sources.values()]
+        readout = run_recorded(_unroll_language_model, model, [target.previous(), *contexts], rng)  # [B, I, R]
         readout = readout.flatten(0, 1).index_select(0, target.token_positions)  # [M, R]
         ids = target.ids.flatten(0, 1).index_select(0, target.token_positions)  # [M]
         total, nll = token_losses(model.output, readout, ids, batch, self.smoothing, self.contrast)
@@ -323,5 +325,5 @@ class LanguageModelLikelihood(Objective[LanguageModel]):
 
 def _unroll_language_model(model: LanguageModel, tensors: Sequence[Tensor], rng: BatchRng | None) -> Tensor:
     """Return the readouts [B, I, R], as a function that `run_recorded` accepts."""
-    (previous,) = tensors
-    return model.unroll(previous, rng)
+    previous, *contexts = tensors
+    return model.unroll(previous, rng, *contexts)

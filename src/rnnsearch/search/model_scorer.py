@@ -235,12 +235,14 @@ class ModelScorer(_TorchScorer[TranslationModel]):
 class LanguageScorer(_TorchScorer[LanguageModel]):
     """Scorer of a language model, by itself or with a translation model over the same tokens (shallow fusion).
 
-    Of the sources it uses only their number.
+    Of the sources it uses only their number, and the previous sentences of a model that reads them.
     """
 
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
         texts = len(next(iter(sources.values())).ids)
-        return _Memory(None, self._model.output.logits_function(columns)), self._model.start(texts)
+        context = sources.get(self._model.context_stream) if self._model.context_stream else None
+        state = self._model.start(texts, None if context is None else context.ids)
+        return _Memory(None, self._model.output.logits_function(columns)), state
 
     def _readout(self, y: Tensor, state: Any, encoded: Any) -> tuple[Tensor, Any, dict[str, Tensor]]:
         readout, state = self._model.step(y, state)

@@ -18,7 +18,9 @@ from rnnsearch.accel.verification import INFERENCE, Conditions
 from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import RunConfig
 from rnnsearch.config.language_model import LanguageModelConfig
+from rnnsearch.data.batch import Direction
 from rnnsearch.data.batches import make_batch
+from rnnsearch.data.context import context_ids
 from rnnsearch.data.corpus import Row
 from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.errors import ConfigError
@@ -54,11 +56,17 @@ class LanguageSystem(Trainable[LanguageModel]):
         vocabulary = len(tokenizers[config.data.target])
         require_valid_cutoffs(options.output, vocabulary)
         model = LanguageModel(options, vocabulary)
+        model.context_stream = next(iter(config.data.context_streams), None)
         if seed is not None:
             initialise(model, INITS[options.init.type](options.init, generator(seed)))
         precision = config.training.precision
         choose(model, conditions=INFERENCE if seed is None else Conditions.of_training(precision))
         return cls(model, config, tokenizers)
+
+    @property
+    def direction(self) -> Direction:
+        """Return the stream of previous sentences as source, if the model reads any, and the language."""
+        return Direction(self.config.data.context_streams, self.config.data.target)
 
     @property
     def unsupported(self) -> Mapping[Ability, str]:
@@ -91,7 +99,9 @@ class LanguageSystem(Trainable[LanguageModel]):
         processes: Processes,
         aligner: Aligner | None = None,
     ) -> NllEvaluator[LanguageModel]:
-        ids = self.target.ids([row.texts[0] for row in rows])
+        texts = self.with_context(self.target.segment([row.texts[0] for row in rows]), [row.document for row in rows])
+        ids = [text.ids for text in texts]
+        contexts = [[context_ids(text.context)] * len(self.direction.sources) for text in texts]
         # Sentences of similar length are in one batch.
         order = sorted(range(len(ids)), key=lambda n: len(ids[n]))
         # If batches are limited by tokens, there is no number of sentences.
@@ -99,7 +109,7 @@ class LanguageSystem(Trainable[LanguageModel]):
         starts = range(0, len(order), batch_sentences)
         batches = []
         for indices in processes.shard([order[start : start + batch_sentences] for start in starts]):
-            batches.append(make_batch([(ids[n],) for n in indices], indices, self.direction))
+            batches.append(make_batch([(*contexts[n], ids[n]) for n in indices], indices, self.direction))
         num_tokens = sum(len(sentence) + 1 for sentence in ids)
         return NllEvaluator(
             DevBatches(LanguageModelLikelihood(), batches, len(ids), num_tokens, device, processes), {"bleu": None}
@@ -118,3 +128,8 @@ class LanguageSystem(Trainable[LanguageModel]):
     def make_sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
         """Return a batch of placeholders, which the model does not read; sampling tells texts apart by them."""
         return make_sources(sentences, device)
+
+    def make_contexts(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
+        """Return a batch of the ids of previous sentences, for a model that reads them."""
+        (name,) = self.direction.sources
+        return make_sources(sentences, device, name=name)

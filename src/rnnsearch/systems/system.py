@@ -193,6 +193,11 @@ class System(ABC, Generic[Model]):
         """True if the model reads previous sentences of a document."""
         return self.config.data.context is not None
 
+    def require_context(self) -> None:
+        """Raise ModelError if the model reads no previous sentences of a document."""
+        if not self.reads_context:
+            raise ModelError("this needs a model that reads previous sentences (data.context); this one does not")
+
     def with_context(
         self, sources: Sequence[Segmented], documents: Sequence[int], previous: Sequence[Segmented] = ()
     ) -> list[Segmented]:

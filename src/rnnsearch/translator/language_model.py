@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rnnsearch.data.context import context_ids
 from rnnsearch.errors import ModelError
 from rnnsearch.ops.device import choose_device
 from rnnsearch.search.decode import decode_all, force_decode_all
@@ -24,8 +25,9 @@ from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.language import LanguageSystem
 from rnnsearch.systems.system import System
 from rnnsearch.text.prefixes import Prefix, PrefixReader
-from rnnsearch.text.tokenizer import Tokenizer
-from rnnsearch.text.vocabulary import SPECIALS
+from rnnsearch.text.tokenizer import Segmented, Tokenizer
+from rnnsearch.text.vocabulary import CONTEXT_END, SPECIALS
+from rnnsearch.translator.context import DocumentOrder
 
 
 class Perplexity(NamedTuple):
@@ -117,16 +119,35 @@ class TextModel:
             variant=variant,
         )
 
-    def score(self, texts: Sequence[str]) -> list[ScoredText]:
-        """Return texts with their probabilities."""
-        segmented = self.tokenizer.segment(texts)
+    def document_order(self) -> DocumentOrder:
+        """Return an object that adds contexts to the sentences of documents that come in several calls.
+
+        Raises:
+            ModelError: The model reads no previous sentences.
+        """
+        self.system.require_context()
+        return DocumentOrder(self.system, self._segment)
+
+    def _segment(self, texts: Sequence[str | Segmented]) -> list[Segmented]:
+        new = iter(self.tokenizer.segment([text for text in texts if isinstance(text, str)]))
+        return [next(new) if isinstance(text, str) else text for text in texts]
+
+    def score(self, texts: Sequence[str | Segmented]) -> list[ScoredText]:
+        """Return texts, possibly with contexts (see `document_order`), with their probabilities."""
+        segmented = self._segment(texts)
+        sources = _placeholder_sources(len(texts))
+        make_batch = self.system.make_sources
+        if self.system.reads_context:
+            # A pair of an empty context and an empty text would not be scored.
+            sources = [context_ids(text.context) or [CONTEXT_END] for text in segmented]
+            make_batch = self.system.make_contexts
         hypotheses = force_decode_all(
             # The model's definition in fp32, because the probabilities themselves are the result.
             self.system.reference_scorer(),
-            _placeholder_sources(len(texts)),
+            sources,
             [text.ids for text in segmented],
             batch_sentences=self.config.search.batch_sentences,
-            make_batch=self.system.make_sources,
+            make_batch=make_batch,
         )
         scored = []
         for text, hypothesis in zip(segmented, hypotheses, strict=True):

@@ -169,8 +169,7 @@ class Translator:
 
     def require_context(self) -> None:
         """Raise ModelError if the model reads no previous sentences of a document."""
-        if not self.system.reads_context:
-            raise ModelError("this needs a model that reads previous sentences (data.context); this one does not")
+        self.system.require_context()
 
     def require_reverse_of(self, source: str, target: str) -> None:
         """Raise ModelError if the model does not translate from `target` to `source`."""
