@@ -20,6 +20,40 @@ def problems(tables, *settings):
     return error.value.problems
 
 
+MULTIWAY = {
+    "preset": "small",
+    "data": {"source": ["de", "fr"], "target": "en", "train": ["x.tsv"]},
+    "model": {"kind": "multiway"},
+}
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    {
+        'data.directions=["de-es"]': "data: `directions` must be one of de-fr, de-en, fr-de, fr-en, en-de, en-fr",
+        'data.directions=["de-en", "de-en"]': "data: `directions` must be different from each other; got de-en twice",
+        "data.directions=[]": "data: `directions` must have at least one direction; got none",
+        'training.batch.shuffle="once"': "training.batch.temperature: cannot be combined with",
+        'model.tie="all"': 'model.tie: must be "none" or "target" for a multi-way model',
+        "search.candidates=10": 'model.kind = "multiway": cannot be combined with search.candidates; remove one',
+        'data.source="unset"': "data.source: must be at least one language for a multi-way model; got none",
+        'model.kind="translation"': "data.source: must be one language for a translation model without",
+    }.items(),
+)
+def test_multiway_model_rejects_options_that_do_not_fit(problems, setting, message):
+    found = problems(MULTIWAY, setting, "training.batch.temperature=2.0")
+    assert any(problem.startswith(message) for problem in found), found
+
+
+def test_directions_and_temperature_have_no_effect_on_other_models(problems):
+    tables = {"preset": "small", "data": {"source": "de", "target": "en", "train": ["x.tsv"]}}
+    found = problems(tables, 'data.directions=["en-de"]', "training.batch.temperature=2.0")
+    assert found == [
+        f'{option}: has no effect with model.kind = "translation"; remove it'
+        for option in ("data.directions", "training.batch.temperature")
+    ]
+
+
 def test_all_problems_are_reported_with_their_paths():
     tables = {
         "preset": "small",

@@ -5,6 +5,7 @@ from typing import Any
 
 from rnnsearch.config import resolve
 from rnnsearch.systems.folder import save_system
+from rnnsearch.systems.multiway import MultiwaySystem
 from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.text.subwords import train_bpe
 from rnnsearch.text.words import train_words
@@ -100,6 +101,23 @@ def with_context(system: TranslationSystem, **context: Any) -> TranslationSystem
     tables["search"]["precision"] = "fp32"
     tables["data"] |= {"documents": True, "context": {"type": "concatenation", "sentences": 2, **context}}
     return TranslationSystem.make(resolve(tables), system.tokenizers, 7)
+
+
+def untrained_multiway(
+    *directions: str, model: dict[str, Any] = BAHDANAU, text_type: str = "words", seed: int = 7
+) -> MultiwaySystem:
+    """Create a multi-way system of English, French and German."""
+    train = {"words": train_words, "bpe": train_bpe}[text_type]
+    config = resolve(
+        {
+            "data": {"source": ["en", "fr"], "target": "de", "train": ["x.tsv"], "directions": list(directions)},
+            "text": {"type": text_type, "vocabulary": 340},
+            "model": {**model, "kind": "multiway"},
+            "training": {"max_updates": 1, "optimiser": {"type": "sgd", "learning_rate": 1.0}},
+            "search": {"beam": 3, "max_ratio": 1.0, "max_extra": 4},
+        }
+    )
+    return MultiwaySystem.make(config, {language: train(TEXT[language], 340, 1) for language in TEXT}, seed)
 
 
 def write_model(

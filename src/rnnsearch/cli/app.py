@@ -53,6 +53,7 @@ PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
     },
     "Models": {
         "ensemble": models.ensemble,
+        "extract": models.extract,
         "prune": models.prune,
         "import": models.import_model,
         "export": models.export,

@@ -15,7 +15,7 @@ import typer
 from typer import Argument, BadParameter, Option
 
 from rnnsearch.cli.io import print_message, read_parallel_documents, read_parallel_lines, require_equal_lengths
-from rnnsearch.cli.options import AlignBy, Beam, Device, HardwareGroup, Model, SourceFile, TargetFile
+from rnnsearch.cli.options import AlignBy, Beam, Device, DirectionGroup, HardwareGroup, Model, SourceFile, TargetFile
 from rnnsearch.cli.panels import OptionGroup, expand_groups
 from rnnsearch.text.alignment_types import AlignedBy, Unit
 
@@ -79,6 +79,7 @@ def evaluate(
     no_card: Annotated[bool, Option("--no-card", help="Do not add the scores to the model card.")] = False,
     output: Annotated[Path | None, Option("-o", "--output", help="Write the scores (JSON) to this file.")] = None,
     beam: Beam = None,
+    direction: DirectionGroup,
     hardware: HardwareGroup,
 ) -> None:
     """Translate a test set and score it.
@@ -94,9 +95,12 @@ def evaluate(
         raise BadParameter("--sentences has no effect without --report")
     require_writable_outputs(report, output)
     hardware.set_threads()
-    translator = load(model, hardware.device)
+    loaded = load(model, hardware.device)
+    translator = loaded.select(*direction.languages)
     grouped_sentences = read_grouped_sentences(sentences) if sentences is not None else None
-    counts = training_counts(model, training_text)
+    is_multiway = len(loaded.directions) > 1
+    # The run of a multi-way model has the counts of one of its target languages.
+    counts = None if is_multiway and training_text is None else training_counts(model, training_text)
     name = model.resolve().name
     assessment = _assess(translator, name, source, reference, comparison, translator.options(beam), counts, documents)
     typer.echo(assessment.evaluation.to_text())
@@ -106,7 +110,8 @@ def evaluate(
         page = write_assessment(report, translator, model, assessment, source.name, grouped_sentences)
         typer.echo(f"report: {page}")
     if not no_card:
-        _record_on_card(model, assessment, source.name)
+        test_set = f"{source.name} ({'-'.join(translator.languages)})" if is_multiway else source.name
+        _record_on_card(model, assessment, test_set)
 
 
 def _assess(

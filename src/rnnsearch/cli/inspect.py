@@ -21,12 +21,14 @@ from rnnsearch.config import ModelConfig, RunConfig, SearchConfig, dump
 from rnnsearch.config.language_model import LanguageModelConfig
 from rnnsearch.engine.file import damaged_error, read_header
 from rnnsearch.errors import RnnsearchError
+from rnnsearch.models.multiway import LanguageModules, count_language_parameters
 from rnnsearch.ops import autotune
 from rnnsearch.ops.autotune_cases import cases
 from rnnsearch.ops.native.library import status
 from rnnsearch.systems.card import awaits_aligner, load_origin, load_scores, load_training_facts, statistics
 from rnnsearch.systems.engine_file import load_model
 from rnnsearch.systems.folder import CONFIG, WEIGHTS
+from rnnsearch.systems.multiway import MultiwaySystem
 from rnnsearch.systems.pruning import read_pruned
 from rnnsearch.systems.system import System
 from rnnsearch.text.normalization import NONE
@@ -52,7 +54,7 @@ def print_model(path: Path, with_config: bool) -> None:
         path: A model folder or an engine file; a file's header holds what a folder's extra files do.
         with_config: Print the resolved config, too.
     """
-    system = load_model(path)
+    system = load_model(path, multiway=True)
     is_engine_file = path.is_file()
     if is_engine_file:
         origin, scores = _read_header(path)
@@ -71,6 +73,9 @@ def print_model(path: Path, with_config: bool) -> None:
     if scores:
         columns = ("test set", ">sentences", "search", "score", ">value", "signature")
         console.print(_table("Scores", columns, scores))
+    if isinstance(system, MultiwaySystem):
+        language_columns = ("language", ">tokens", ">parameters as source", ">as target")
+        console.print(_table("Languages", language_columns, _language_rows(system)))
     component_columns = ("component", "shape", ">parameters", ">fraction")
     console.print(_table("Components", component_columns, _component_rows(system)))
     if with_config:
@@ -170,15 +175,20 @@ def _model_rows(system: System[Any], path: Path) -> dict[str, str]:
             "In training": describe_training(system.model),
             **digest,
         }
+    languages = f"{config.data.source} → {config.data.target}"
+    if isinstance(system, MultiwaySystem):
+        languages = ", ".join(direction.name for direction in system.directions)
+        # All directions have the same components.
+        system = system.select(system.directions[0])
     text_types = " to ".join(dict.fromkeys(TEXT_TYPE_NAMES[text_type] for text_type in config.text.types))
     if config.text.types != ("words", "words"):
         text_types += ", joint" if config.text.joint else ", separate"
     return {
-        "Languages": f"{config.data.source} → {config.data.target}",
+        "Languages": languages,
         "Parameters": parameters,
         "Vocabulary": f"{len(system.source):,} source and {len(system.target):,} target tokens: {text_types}",
         **_normalization_row(system),
-        **_architecture_rows(config.model),
+        **_architecture_rows(config.translation),
         "Alignments": _alignments(system, path),
         "Search": _search(config),
         **_companion_rows(config.search),
@@ -282,11 +292,29 @@ def _companion_rows(search: SearchConfig) -> dict[str, str]:
     return rows
 
 
+def _language_rows(system: MultiwaySystem) -> Rows:
+    """Yield the numbers of parameters of each language of a multi-way model, and of the attention of all."""
+    counts = count_language_parameters(system.model)
+    for language in system.config.data.languages:
+        source, target = (counts[role].get(language) for role in ("source", "target"))
+        if source is not None or target is not None:
+            cells = ["-" if count is None else f"{count:,}" for count in (source, target)]
+            yield language, f"{len(system.tokenizers[language]):,}", *cells
+    yield "attention of all", "", f"{sum(tensor.numel() for tensor in system.model.attention.parameters()):,}", ""
+
+
 def _component_rows(system: System[Any]) -> Rows:
     """Yield each component of the model with its number of parameters, followed by its parameters."""
     parameters = dict(system.model.named_parameters())
-    for component in dict.fromkeys(name.partition(".")[0] for name in parameters):
-        members = {name: tensor for name, tensor in parameters.items() if name.partition(".")[0] == component}
+
+    def component_of(name: str) -> str:
+        container, _, rest = name.partition(".")
+        # A component of each language, such as encoders.de.
+        is_language = isinstance(getattr(system.model, container), LanguageModules)
+        return f"{container}.{rest.partition('.')[0]}" if is_language else container
+
+    for component in dict.fromkeys(map(component_of, parameters)):
+        members = {name: tensor for name, tensor in parameters.items() if component_of(name) == component}
         count = sum(tensor.numel() for tensor in members.values())
         yield component, "", f"{count:,}", f"{count / system.num_parameters:.1%}"
         for name, tensor in members.items():

@@ -1,8 +1,8 @@
-"""`rnnsearch ensemble`, `prune`, `import`, `export` and `reranker`: commands that write model folders and files.
+"""`rnnsearch ensemble`, `extract`, `prune`, `import`, `export` and `reranker`: commands that write models.
 
-Each command is thin over a function: `systems/ensemble_folder.py`, `systems/pruning.py`, `importers`, `export` and
-`translator/rerank.py`. Tests: tests/test_ensemble.py, tests/commands/test_prune.py, tests/commands/test_import.py,
-tests/commands/test_export.py, tests/test_rerank.py.
+Each command is thin over a function: `systems/ensemble_folder.py`, `systems/extraction.py`, `systems/pruning.py`,
+`importers`, `export` and `translator/rerank.py`. Tests: tests/test_ensemble.py, tests/commands/test_prune.py,
+tests/commands/test_import.py, tests/commands/test_export.py, tests/test_rerank.py.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typer import Argument, BadParameter, Option
 from rnnsearch.cli.io import print_message, read_parallel_lines
 from rnnsearch.cli.options import (
     MAX_BEAM,
+    DirectionGroup,
     HardwareGroup,
     Model,
     OutputFolder,
@@ -65,6 +66,17 @@ def ensemble(
         systems = load_checkpoints(models[0], snapshots)
     write_ensemble(output, folders, systems, parsed_weights, mean)
     print_message(f"{output}: an ensemble of {len(systems)} models; `rnnsearch tune` finds their weights")
+
+
+@expand_groups
+def extract(model: Model, output: OutputFolder, direction: DirectionGroup) -> None:
+    """Write the bilingual model of one direction of a multi-way model.
+
+    All commands accept the folder, such as export, calibrate, candidates and prune.
+    """
+    from rnnsearch.systems.extraction import extract as extract_folder
+
+    print_message(f"{output}: the model of {extract_folder(model, output, *direction.languages).name}")
 
 
 def export(

@@ -91,6 +91,27 @@ Device = Annotated[str, Option(help="Device: cpu, cuda or cuda:N.", rich_help_pa
 
 
 @dataclass(frozen=True)
+class DirectionGroup(OptionGroup):
+    """The direction of a multi-way model."""
+
+    panel = "Languages"
+
+    source_language: Annotated[
+        str | None,
+        Option("--from", help="Source language, for a model with several directions.", show_default="the only one"),
+    ] = None
+    target_language: Annotated[
+        str | None,
+        Option("--to", help="Target language, for a model with several directions.", show_default="the only one"),
+    ] = None
+
+    @property
+    def languages(self) -> tuple[str | None, str | None]:
+        """The arguments of `Translator.select`."""
+        return self.source_language, self.target_language
+
+
+@dataclass(frozen=True)
 class HardwareGroup(OptionGroup):
     """The device and the number of CPU threads."""
 

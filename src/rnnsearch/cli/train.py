@@ -90,7 +90,7 @@ def train(
                 raise
             raise typer.Exit(130 if isinstance(error, Interrupted) else 1) from None
         if processes.is_first:
-            use = "translate" if config.model.kind == "translation" else "lm sample"
+            use = "lm sample" if config.model.kind == "language-model" else "translate"
             print_message(f"The model is in {folder}. Next: rnnsearch {use} {folder}, rnnsearch inspect {folder}")
 
 

@@ -21,6 +21,7 @@ from rnnsearch.cli.options import (
     AlignBy,
     AlignmentUnit,
     BulkGroup,
+    DirectionGroup,
     FileGroup,
     FusionGroup,
     HardwareGroup,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 def translate(
     models: Models,
     files: FileGroup,
+    direction: DirectionGroup,
     lines: LineGroup,
     search: SearchGroup,
     sampling: SearchMethodGroup,
@@ -79,6 +81,7 @@ def translate(
     options = TranslateOptions(
         models=tuple(models),
         input_name=str(files.input or "<standard input>"),
+        direction=direction,
         lines=lines,
         search=search,
         sampling=sampling,
@@ -161,6 +164,7 @@ def score(
         Literal["text", "json"], Option(help="text, the log-probability in nats; or json, with all fields.")
     ] = "text",
     max_tokens: MaxPairTokens = 2000,
+    direction: DirectionGroup,
     hardware: HardwareGroup,
 ) -> None:
     """Compute log-probabilities of given translations.
@@ -173,7 +177,7 @@ def score(
     from rnnsearch.cli.translate_lines import TOO_LONG, json_line, translation_row
     from rnnsearch.translator.loading import load
 
-    translator = load(model, hardware.device)
+    translator = load(model, hardware.device).select(*direction.languages)
     with open_output(output) as file:
         for pairs in read_pairs(translator, source, target, max_tokens):
             for pair, skipped in zip(translator.score(pairs.sources, pairs.targets), pairs.skipped, strict=True):
@@ -207,6 +211,7 @@ def align(
         Option(help="Method that combines the links of both directions.", show_default="grow-diag-final-and"),
     ] = None,
     max_tokens: MaxPairTokens = 2000,
+    direction: DirectionGroup,
     hardware: HardwareGroup,
 ) -> None:
     """Align given translations word by word.
@@ -225,7 +230,7 @@ def align(
     )
     from rnnsearch.translator.loading import load
 
-    translator = load(model, hardware.device)
+    translator = load(model, hardware.device).select(*direction.languages)
     requested_by = by
     by = translator.require_alignments(by)
     report_missing_aligner(translator, requested_by)
@@ -237,6 +242,8 @@ def align(
                 "directions)"
             )
         backward = load(reverse, hardware.device)
+        if len(backward.directions) > 1:
+            backward = backward.select(*translator.languages[::-1])
         bidirectional = BidirectionalAligner(translator, backward, by, symmetrise or "grow-diag-final-and")
     elif symmetrise is not None:
         raise BadParameter("--symmetrise has no effect without --reverse")

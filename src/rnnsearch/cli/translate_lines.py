@@ -23,6 +23,7 @@ import typer
 from rnnsearch.bulk import Counts, Done, digest
 from rnnsearch.cli.io import chunked
 from rnnsearch.cli.options import (
+    DirectionGroup,
     FusionGroup,
     LineGroup,
     SamplingGroup,
@@ -78,6 +79,8 @@ class TranslateOptions:
     """Model folders or engine files; several make an ensemble."""
     input_name: str
     """Name of the input in messages."""
+    direction: DirectionGroup = field(default_factory=DirectionGroup)
+    """Direction of a multi-way model."""
     lines: LineGroup = field(default_factory=LineGroup)
     """Options of input and output lines."""
     search: SearchGroup = field(default_factory=SearchGroup)
@@ -136,6 +139,10 @@ class TranslateOptions:
         options = _flat_options(self)
         del options["input name"], options["threads"]
         options["device"] = self.hardware.device.partition(":")[0]
+        for name in ("source language", "target language"):
+            # Shards of earlier versions were stored without these options.
+            if options[name] is None:
+                del options[name]
         return {name: str(_map_paths(value, digest)) for name, value in options.items()}
 
 
@@ -367,7 +374,7 @@ def load_translator(options: TranslateOptions) -> Translator:
     """Load the models as one translator."""
     from rnnsearch.translator.loading import load
 
-    return load(
+    translator = load(
         list(options.models),
         options.hardware.device,
         replace_unknown=options.unknown_words.replace_unknown,
@@ -381,6 +388,7 @@ def load_translator(options: TranslateOptions) -> Translator:
         attended_word="read" if options.lines.by == "read" else None,
         normalize=options.lines.normalize,
     )
+    return translator.select(*options.direction.languages)
 
 
 def search_options(translator: Translator, options: TranslateOptions) -> SearchOptions:

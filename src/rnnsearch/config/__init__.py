@@ -10,7 +10,7 @@ tests/models/test_model_checks.py.
 from rnnsearch.config.attention import AttentionConfig
 from rnnsearch.config.data import CleaningConfig, DataConfig, TextConfig
 from rnnsearch.config.encoders import EncoderConfig
-from rnnsearch.config.model import ModelConfig
+from rnnsearch.config.model import ModelConfig, MultiwayConfig
 from rnnsearch.config.objective import ObjectiveConfig, SupervisionConfig
 from rnnsearch.config.options import Table, dotted
 from rnnsearch.config.outputs import DropoutConfig, InitConfig
@@ -41,6 +41,7 @@ __all__ = [
     "EncoderConfig",
     "InitConfig",
     "ModelConfig",
+    "MultiwayConfig",
     "ObjectiveConfig",
     "OptimiserConfig",
     "RunConfig",

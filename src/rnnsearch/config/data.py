@@ -9,6 +9,7 @@ tests/data/test_prepare.py, tests/text/test_annotation.py, tests/test_config.py.
 from __future__ import annotations
 
 import re
+from itertools import permutations
 from typing import Annotated, Literal
 
 from pydantic import Field, PlainValidator, model_validator
@@ -25,7 +26,7 @@ from rnnsearch.config.options import (
     Size,
     Table,
 )
-from rnnsearch.errors import ConfigError
+from rnnsearch.errors import ConfigError, must_be_one_of
 
 # `[text.annotation]`: unknown target words that refer to source positions.
 
@@ -146,10 +147,14 @@ class DataConfig(Table):
 
     source: Languages = None
     """Source language code, such as `en`, `pt-BR` or `grc`. A translation model needs exactly one, or
-    a list with `[model.sources]`."""
+    a list with `[model.sources]`; a multi-way model may have several."""
     target: Language
     """Target language code. Files of the data split use these codes as suffixes, and `zh`, `ja`,
     `th`, `lo`, `km` and `my` select a suitable BLEU tokenizer."""
+    directions: list[str] | Literal["all"] | None = None
+    """Directions of a [multi-way model](multilingual.md) between any two of its languages, such as `["de-en",
+    "en-fr"]`, or `"all"` for each direction that has training text. By default, each source language into the
+    target."""
     corpus: str | None = None
     """Name of a corpus listed by `rnnsearch data list`. Exactly one of `corpus` and `train` must be given."""
     train: list[str] | None = None
@@ -221,7 +226,35 @@ class DataConfig(Table):
         for index, language in enumerate(self.languages):
             if language in self.languages[:index]:
                 raise ValueError(f"source and target must be two languages; got {language} twice")
+        self._validate_directions()
         return self
+
+    def _validate_directions(self) -> None:
+        if self.directions is None or self.directions == "all":
+            return
+        possible = list(self._possible_directions)
+        if not self.directions:
+            raise ValueError("`directions` must have at least one direction; got none")
+        for index, name in enumerate(self.directions):
+            if name not in possible:
+                raise ValueError(f"`directions` {must_be_one_of(possible, name)}")
+            if name in self.directions[:index]:
+                raise ValueError(f"`directions` must be different from each other; got {name} twice")
+
+    @property
+    def _possible_directions(self) -> dict[str, tuple[str, str]]:
+        """Source and target of each direction between two languages, by name."""
+        pairs = permutations(self.languages, 2)
+        return {f"{source}-{target}": (source, target) for source, target in pairs}
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """Source and target language of each direction of a multi-way model."""
+        if self.directions is None:
+            return tuple((source, self.target) for source in self.sources)
+        possible = self._possible_directions
+        names = possible if self.directions == "all" else self.directions
+        return tuple(possible[name] for name in names)
 
     def _validate_target_only(self) -> None:
         if self.target_only is not None and not self.files_without_source:

@@ -82,3 +82,18 @@ class ModelConfig(Table):
     def copies(self) -> bool:
         """True if unknown target words can be copied from the source."""
         return self.pointer is not None or self.decoder.copies
+
+
+class MultiwayConfig(ModelConfig):
+    """A multi-way model: one encoder and one decoder per language, and one attention that all directions of
+    `data.directions` share (Firat et al. 2016). See [Several languages](multilingual.md).
+
+    The other tables of `[model]` are those of a translation model, and each of its directions is one.
+    """
+
+    kind: Literal["multiway"] = "multiway"  # type: ignore[assignment]
+    """Type of model."""
+
+    def bilingual(self) -> ModelConfig:
+        """Return the `[model]` of one direction."""
+        return ModelConfig(**{name: getattr(self, name) for name in ModelConfig.model_fields if name != "kind"})

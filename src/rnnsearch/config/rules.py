@@ -31,6 +31,7 @@ from rnnsearch.config.data import TextConfig
 from rnnsearch.config.decoders import DECODERS, StackOptions
 from rnnsearch.config.encoders import ENCODERS, PyramidOptions, StackedOptions
 from rnnsearch.config.language_model import LanguageModelConfig
+from rnnsearch.config.model import MultiwayConfig
 from rnnsearch.config.model_rules import check_language_model, check_translation_model, no_effect
 from rnnsearch.config.options import Options
 from rnnsearch.config.run_file import RunConfig
@@ -134,6 +135,36 @@ CONFLICTS: dict[str, tuple[str, ...]] = {
         "data.target_only, because the teacher needs a source",
     ),
     "training.begin_from": (_SYMMETRY,),
+    'model.kind = "multiway"': (
+        "data.context",
+        "data.target_only",
+        "data.alignments",
+        "text.annotation",
+        "text.inline_terms",
+        "model.source_characters",
+        "model.target_characters",
+        "model.pointer",
+        "model.sources",
+        "model.decoder.copies",
+        "model.encoder.selects_words",
+        "model.output.predicts_class",
+        "model.language_model",
+        "objective.fertility",
+        "objective.supervision",
+        "objective.reinforce",
+        "objective.partition",
+        "objective.shortlist",
+        "objective.contrast",
+        "objective.teacher",
+        _SYMMETRY,
+        "training.transfer.source",
+        "training.transfer.target",
+        "training.keep_zeros",
+        'training.metric = "aer"',
+        "search.dictionary",
+        "search.candidates",
+    ),
+    "training.batch.temperature": ('training.batch.shuffle = "once"',),
 }
 """Options and, for each, the options that it cannot be combined with.
 
@@ -178,6 +209,15 @@ class Invalid(NamedTuple):
     """Condition under which the value is not valid."""
     problem: str
     """The problem and the valid values; braces as in `NoEffect`."""
+
+
+def _is_multiway(config: RunConfig) -> bool:
+    return isinstance(config.model, MultiwayConfig)
+
+
+def _has_one_source(config: RunConfig) -> bool:
+    """Return True if the kind of model reads one language."""
+    return config.translation.sources is None and not _is_multiway(config)
 
 
 def _has_no_attention(config: RunConfig) -> bool:
@@ -269,6 +309,11 @@ NO_EFFECT: tuple[NoEffect, ...] = (
         ("objective.partition", "objective.shortlist"),
         lambda config: config.text.sampling_option(config.text.types[1]) is not None,
         "with {sampling_option}, which changes the segmentation",
+    ),
+    NoEffect(
+        ("data.directions", "training.batch.temperature"),
+        lambda config: not _is_multiway(config),
+        'with model.kind = "{model.kind}"',
     ),
 )
 """Rules for every model."""
@@ -496,7 +541,7 @@ TRANSLATION_INVALID: tuple[Invalid, ...] = (
     ),
     Invalid(
         "data.source",
-        lambda config: len(config.data.sources) != 1 and config.translation.sources is None,
+        lambda config: len(config.data.sources) != 1 and _has_one_source(config),
         "must be one language for a translation model without [model.sources]; got {sources}",
     ),
     Invalid(
@@ -508,6 +553,21 @@ TRANSLATION_INVALID: tuple[Invalid, ...] = (
         "model.sources.encoders",
         lambda config: bool(_encoders_without_source(config)),
         "must be those of languages in data.source ({sources}); got {encoders_without_source}",
+    ),
+    Invalid(
+        "data.source",
+        lambda config: not config.data.sources and _is_multiway(config),
+        "must be at least one language for a multi-way model; got none",
+    ),
+    Invalid(
+        "model.decoder.type",
+        lambda config: _is_multiway(config) and _has_no_attention(config),
+        "a multi-way model shares its attention, which the {model.decoder.type} decoder does not have",
+    ),
+    Invalid(
+        "model.tie",
+        lambda config: _is_multiway(config) and config.translation.tie == "all",
+        'must be "none" or "target" for a multi-way model, which has separate embeddings per language; got "all"',
     ),
     Invalid(
         "data.target_only",

@@ -24,7 +24,7 @@ from pydantic import BaseModel, PrivateAttr, ValidationError, model_validator
 
 from rnnsearch.config.data import DataConfig, TextConfig
 from rnnsearch.config.language_model import LanguageModelConfig
-from rnnsearch.config.model import ModelConfig
+from rnnsearch.config.model import ModelConfig, MultiwayConfig
 from rnnsearch.config.objective import ObjectiveConfig
 from rnnsearch.config.options import ByKind, Table, dotted, error_message, problem, raise_problems
 from rnnsearch.config.search import SearchConfig
@@ -34,7 +34,11 @@ from rnnsearch.utils.files import read_text
 
 # The schema of a whole run file.
 
-MODELS: dict[str, type[Table]] = {"translation": ModelConfig, "language-model": LanguageModelConfig}
+MODELS: dict[str, type[Table]] = {
+    "translation": ModelConfig,
+    "language-model": LanguageModelConfig,
+    "multiway": MultiwayConfig,
+}
 """Class of `[model]` by `kind`; kinds are stored in model folders."""
 
 
@@ -88,7 +92,7 @@ class RunConfig(Table):
     @property
     def stores_aligner(self) -> bool:
         """True if the model folder contains a word aligner: not if attention is supervised and gives the alignments."""
-        is_bilingual = len(self.data.languages) == 2
+        is_bilingual = len(self.data.languages) == 2 and not isinstance(self.model, MultiwayConfig)
         return self.data.aligner and is_bilingual and self.objective.supervision is None
 
     @property

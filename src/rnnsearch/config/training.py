@@ -200,6 +200,9 @@ class BatchConfig(Table):
     batches (Bahdanau et al., appendix B.2)."""
     accumulate: Size = 1
     """Number of batches whose gradients are accumulated for one update."""
+    temperature: Annotated[float, Field(ge=1.0, le=1000.0)] = 1.0
+    """Temperature T by which a [multi-way model](multilingual.md) samples directions: in proportion to their number
+    of batches to the power of 1/T. 1 uses each pair once per epoch; higher values use small corpora more often."""
 
     @model_validator(mode="after")
     def _validate(self) -> BatchConfig:

@@ -29,6 +29,11 @@ class Direction(NamedTuple):
     target: str
     """Name of the stream to write."""
 
+    @property
+    def name(self) -> str:
+        """Name such as "de-en"."""
+        return f"{'+'.join(self.sources)}-{self.target}"
+
     def reversed(self) -> Direction:
         """Return the opposite direction of a direction with one source."""
         (source,) = self.sources

@@ -328,8 +328,14 @@ class Batches:
         """Return the distinct target ids of a whole batch, sorted, as `Output.losses` requires."""
         return np.setdiff1d(self._ids.padded(self._ids.names[-1], planned.pairs(index)), [PAD])
 
-    def whole_batch(self, indices: Sequence[int]) -> Batch:
-        """Return the batch of some pairs of the corpus, with the rows of all processes."""
+    def whole_batch(self, indices: Sequence[int], direction: Direction | None = None) -> Batch:
+        """Return the batch of some pairs of the corpus, with the rows of all processes.
+
+        Args:
+            indices: Corpus indices of the pairs.
+            direction: Direction of the batch, which is that of all batches.
+        """
+        assert direction in (None, self.direction)
         return _batch(self._ids, np.asarray(indices, dtype=np.int64), tuple(indices), self.direction, self._spellings)
 
     @property

@@ -22,7 +22,7 @@ from rnnsearch.text.alignments import format_pharaoh
 
 @dataclass
 class HeldOut:
-    """Rows of dev or test. Rows from files are used unchanged, except that rows with an empty text are dropped."""
+    """Rows of dev or test. Rows from files are used unchanged, except that incomplete rows are dropped."""
 
     part: Part
     """Dev or test."""
@@ -31,7 +31,7 @@ class HeldOut:
     documents: Sequence[int] | npt.NDArray[np.uint32]
     """Document number of each row."""
     dropped: int = 0
-    """Number of rows with an empty text."""
+    """Number of rows with an empty text, or with fewer than two texts of three or more languages."""
     shared: int = 0
     """Number of training rows that share a sentence; `prepare.py` counts it, for rows from files only."""
 
@@ -59,7 +59,9 @@ class HeldOut:
         for row in rows:
             if row.problem:
                 raise DataError(f"{row.location}: every {part} pair must be usable; got {row.problem}")
-        complete = [row for row in rows if all(map(str.strip, row.texts))]
+        # With three or more languages, a row needs two of them, like rows of the training text.
+        num_needed = min(2, len(data.languages))
+        complete = [row for row in rows if sum(bool(text.strip()) for text in row.texts) >= num_needed]
         if not complete:
             raise DataError(f"{spec}: must hold {part} sentence pairs; got none")
         cells = [row.texts if row.links is None else (*row.texts, format_pharaoh(row.links)) for row in complete]
@@ -84,7 +86,9 @@ class HeldOut:
 
     def sentence_sets(self, num_languages: int) -> SentenceSets:
         """Return the distinct sentences of each language."""
-        return tuple(frozenset(row[index].strip() for row in self.rows) for index in range(num_languages))
+        columns = list(zip(*self.rows, strict=True))[:num_languages]
+        # Without the empty texts of languages that some rows do not have.
+        return tuple(frozenset(map(str.strip, column)) - {""} for column in columns)
 
     def warnings(self) -> list[str]:
         """Return warnings about dropped rows and shared sentences."""

@@ -111,6 +111,14 @@ class ParallelIds:
         unknown = {other: words for other, words in self._unknown.items() if other != name}
         return ParallelIds({**self._streams, name: rows}, None, self._present, self.documents, unknown)
 
+    def has_rows(self, names: Sequence[str]) -> bool:
+        """Return True if any row has all of some streams."""
+        complete = np.ones(len(self), dtype=bool)
+        for name in names:
+            if name in self._present:
+                complete &= self._present[name]
+        return bool(complete.any())
+
     def row(self, index: int) -> tuple[Integers, ...]:
         """Return the ids of one row's streams, without EOS."""
         return tuple(stream.row(index) for stream in self._streams.values())

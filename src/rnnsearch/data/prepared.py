@@ -212,7 +212,7 @@ class Prepared:
 def data_settings(config: RunConfig) -> dict[str, Any]:
     """Return the settings that prepared data depend on."""
     irrelevant = {
-        "data": {"prepared", "aligner", "weights", "context"},
+        "data": {"prepared", "aligner", "weights", "context", "directions"},
         "text": {"bpe_dropout", "unigram_sampling", "inline_terms"},
     }
     return config.model_dump(mode="json", include={"data": True, "text": True}, exclude=irrelevant)

@@ -162,9 +162,13 @@ class TranslationModel(nn.Module):
 
     def with_source_embedding(self, embedding: Embedding) -> TranslationModel:
         """Return a model that shares all modules except the source embedding."""
+        return self.with_modules({"source_embedding": embedding})
+
+    def with_modules(self, modules: Mapping[str, nn.Module]) -> TranslationModel:
+        """Return a model with some other modules, by attribute name, that shares the rest."""
         # A shallow copy shares the dict of modules, so it gets a new one.
         other = copy.copy(self)
-        other._modules = {**self._modules, "source_embedding": embedding}
+        other._modules = {**self._modules, **modules}
         return other
 
     def encode(self, sources: Mapping[str, Stream], rng: BatchRng | None = None) -> dict[str, Memory]:

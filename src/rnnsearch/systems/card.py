@@ -217,17 +217,23 @@ def card(facts: dict[str, Any], sha256: str, scores: Sequence[dict[str, Any]] = 
     """
     data = facts["data"]
     pair = facts["pair"]
-    names = ("source", "target") if len(pair) == 2 else pair
+    directions = facts.get("directions")  # of a multi-way model
+    names = ("source", "target") if len(pair) == 2 and directions is None else pair
     sizes = ", ".join(f"{count:,} {name}" for count, name in zip(facts["vocabulary"], names, strict=True))
     languages = " → ".join(pair)
+    language_row = "Pair" if len(pair) == 2 else "Language"
+    if directions is not None:
+        languages = ", ".join(directions)
+        language_row = "Directions"
     about = {
-        "Pair" if len(pair) == 2 else "Language": languages,
+        language_row: languages,
         "Parameters": f"{facts['parameters']:,}",
         "Vocabulary": f"{sizes} tokens",
         "Weights' SHA-256": f"`{sha256}`",
         "Trained": f"{facts['date']}, torch {facts['torch']}, {facts['precision']}",
     }
     corpus = {name: str(data[key]) for name, key in _DATA_ROWS if data.get(key) not in (None, "")}
+    learning = [statistics(facts, "-".join(pair) if directions is None else languages)]
     lines = [
         f"# {languages}, a {_model_type(facts.get('kind', 'translation'))}",
         "",
@@ -239,7 +245,7 @@ def card(facts: dict[str, Any], sha256: str, scores: Sequence[dict[str, Any]] = 
         "",
         "## Learning statistics",
         "",
-        *as_markdown(statistics_table([statistics(facts, "-".join(pair))])).splitlines(),
+        *as_markdown(statistics_table(learning)).splitlines(),
         "",
         "NLL is the mean negative log-likelihood per sentence in nats, at the evaluation with the best dev score. The",
         "train NLL is measured with dropout, over the updates since the evaluation before.",
@@ -252,7 +258,12 @@ def card(facts: dict[str, Any], sha256: str, scores: Sequence[dict[str, Any]] = 
 
 
 def _model_type(kind: str) -> str:
-    return {"translation": "recurrent translation model", "language-model": "language model"}.get(kind, f"{kind} model")
+    names = {
+        "translation": "recurrent translation model",
+        "language-model": "language model",
+        "multiway": "multi-way recurrent translation model",
+    }
+    return names.get(kind, f"{kind} model")
 
 
 _DATA_ROWS = (

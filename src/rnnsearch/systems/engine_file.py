@@ -30,9 +30,9 @@ from rnnsearch.systems.system import System
 from rnnsearch.text.tokenizer import Tokenizer
 
 
-def load_model(path: Path, device: torch.device | str = "cpu") -> System[Any]:
+def load_model(path: Path, device: torch.device | str = "cpu", multiway: bool = False) -> System[Any]:
     """Load a model folder or an engine file; raise ModelError like `load_system` and `load_engine_file`."""
-    return load_engine_file(path, device) if path.is_file() else load_system(path, device)
+    return load_engine_file(path, device) if path.is_file() else load_system(path, device, multiway)
 
 
 def engine_file_config(path: Path, header: dict[str, Any]) -> RunConfig:

@@ -21,13 +21,16 @@ from rnnsearch.config import RunConfig, SearchConfig
 from rnnsearch.config.rules import check_model
 from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.systems.language import NEEDS_TRANSLATION_MODEL, LanguageSystem
+from rnnsearch.systems.multiway import MultiwaySystem, require_one_direction
 from rnnsearch.systems.system import System, Trainable
 from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.text.tokenizer import TOKENIZERS, Tokenizer, tokenizer_file
 from rnnsearch.utils.files import MAX_TEXT_BYTES, is_inside, require_folder_file, write_text
 from rnnsearch.utils.weights import copy_weights, named_weights, read_weights, require_shapes, save_weights
 
-SYSTEMS: dict[str, type[Trainable[Any]]] = {system.kind: system for system in (TranslationSystem, LanguageSystem)}
+SYSTEMS: dict[str, type[Trainable[Any]]] = {
+    system.kind: system for system in (TranslationSystem, LanguageSystem, MultiwaySystem)
+}
 """Systems by `model.kind`."""
 
 CONFIG = "config.toml"
@@ -78,7 +81,7 @@ def load_translation_config(folder: Path) -> RunConfig:
     """Return the config of a complete model folder, without reading the weights.
 
     Raises:
-        ModelError: If the folder is incomplete or of another version, or if the model does not translate.
+        ModelError: If the folder is incomplete or of another version, or if the model is not a bilingual one.
     """
     require_complete(folder)
     try:
@@ -87,6 +90,8 @@ def load_translation_config(folder: Path) -> RunConfig:
         raise _version_error(folder, error) from None
     if config.model.kind == LanguageSystem.kind:
         raise ModelError(f"{folder}: translating {NEEDS_TRANSLATION_MODEL}")
+    if config.model.kind == MultiwaySystem.kind:
+        require_one_direction(folder)
     return config
 
 
@@ -115,15 +120,23 @@ def _require_local_files(folder: Path, search: SearchConfig) -> None:
             raise ModelError(f"{folder / search.dictionary}: cannot be read: {error.strerror}") from None
 
 
-def load_system(folder: Path, device: torch.device | str = "cpu") -> System[Any]:
+def load_system(folder: Path, device: torch.device | str = "cpu", multiway: bool = False) -> System[Any]:
     """Load a model folder for evaluation.
 
+    Args:
+        folder: The model folder.
+        device: Device of the weights.
+        multiway: True if the system may have several directions.
+
     Raises:
-        ModelError: If the folder is missing, incomplete, damaged or not a model folder.
+        ModelError: If the folder is missing, incomplete, damaged or not a model folder; or if it has a multi-way model
+            and `multiway` is False.
     """
     require_complete(folder)
     try:
         config = run_config.load(folder / CONFIG)
+        if config.model.kind == MultiwaySystem.kind and not multiway:
+            require_one_direction(folder)
         if faults := check_model(config):
             raise ConfigError(faults)
         # Before any other file is read.

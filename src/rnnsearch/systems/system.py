@@ -35,7 +35,7 @@ from rnnsearch.objectives.loss import Model, Objective
 from rnnsearch.search.candidates import ColumnChooser
 from rnnsearch.search.model_scorer import FastestScorer
 from rnnsearch.search.scorer import Scorer, Sources
-from rnnsearch.systems.dev_scores import NllEvaluator
+from rnnsearch.systems.dev_scores import DevEvaluator
 from rnnsearch.text.alignments import Link, Links
 from rnnsearch.text.annotation import Annotation, build_annotation
 from rnnsearch.text.several_sources import SourceText, segment_several, single_texts
@@ -97,6 +97,34 @@ def is_in_components(name: str, components: Sequence[str]) -> bool:
     return any(f"{name}.".startswith(f"{component}.") for component in components)
 
 
+def choose_direction(
+    directions: Sequence[Direction], source: str | None = None, target: str | None = None
+) -> Direction:
+    """Return the only direction with some source and target language, of which each may be None for any.
+
+    Raises:
+        ModelError: If there is none, or more than one.
+    """
+    suitable = [
+        direction
+        for direction in directions
+        if source in (None, *direction.sources) and target in (None, direction.target)
+    ]
+    if len(suitable) == 1:
+        return suitable[0]
+    names = ", ".join(direction.name for direction in directions)
+    if source is None and target is None:
+        raise ModelError(f"the model translates in several directions ({names}); choose a source and a target language")
+    if suitable:
+        names = ", ".join(direction.name for direction in suitable)
+        missing = "a target" if target is None else "a source"
+        raise ModelError(f"the model has several directions with this language ({names}); choose {missing}, too")
+    requested = f"from {source} to {target}"
+    if source is None or target is None:
+        requested = f"to {target}" if source is None else f"from {source}"
+    raise ModelError(f"the model does not translate {requested}; it has {names}")
+
+
 @dataclass(frozen=True)
 class System(ABC, Generic[Model]):
     """A model with the config it was built from and the tokenizers of its languages.
@@ -117,6 +145,15 @@ class System(ABC, Generic[Model]):
     def direction(self) -> Direction:
         """Return the source languages and the target language."""
         return Direction(self.config.data.sources, self.config.data.target)
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        """Return all directions that the system translates, of which one is used at a time (see `select`)."""
+        return (self.direction,)
+
+    def select(self, direction: Direction) -> System[Any]:
+        """Return the system of one of the directions, which shares this one's weights."""
+        return self
 
     @property
     def source(self) -> Tokenizer:
@@ -313,12 +350,16 @@ class Trainable(System[Model]):
         """Return all parameters in groups: those that are trained, and the frozen ones if there are any."""
         frozen = self.frozen_parameters()
         # In the order of the model, not of sets: the optimiser's state is stored by position.
-        trained = [parameter for parameter in self.model.parameters() if parameter not in frozen]
-        groups = [ParameterGroup(trained)]
+        parameters = self.ordered_parameters()
+        groups = [ParameterGroup([parameter for parameter in parameters if parameter not in frozen])]
         if frozen:
-            in_order = [parameter for parameter in self.model.parameters() if parameter in frozen]
+            in_order = [parameter for parameter in parameters if parameter in frozen]
             groups.append(ParameterGroup(in_order, frozen=True))
         return groups
+
+    def ordered_parameters(self) -> list[nn.Parameter]:
+        """Return all parameters in the order in which the optimiser has them."""
+        return list(self.model.parameters())
 
     def frozen_parameters(self) -> set[nn.Parameter]:
         """Return the parameters that are not trained; by default, those of `training.transfer.freeze`.
@@ -350,7 +391,7 @@ class Trainable(System[Model]):
         device: torch.device,
         processes: Processes,
         aligner: Aligner | None = None,
-    ) -> NllEvaluator[Model]:
+    ) -> DevEvaluator[Model]:
         """Return the evaluation on the dev set, which is shared by all processes.
 
         Args:

@@ -20,9 +20,13 @@ from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.language import LanguageSystem
-from rnnsearch.systems.system import System
+from rnnsearch.systems.multiway import MultiwaySystem
+from rnnsearch.systems.system import System, named_components
 from rnnsearch.systems.transfer import LANGUAGE_MODEL_PREFIX, require_same_options, transfer_weights
 from rnnsearch.utils.weights import copy_weights, named_weights
+
+REINITIALISE = "training.transfer.reinitialise"
+"""Option that names the components that are not loaded."""
 
 
 def load_initial_weights(system: System[Any]) -> list[str]:
@@ -99,16 +103,23 @@ def _direction_name(direction: Direction) -> str:
 def _load_begin_from(system: System[Any], folder: Path) -> str:
     """Load the parameters of a trained model; parameters that it does not have keep their random values."""
     path = "training.begin_from"
-    trained = load_system(folder)
+    trained = load_system(folder, multiway=system.kind == MultiwaySystem.kind)
     if trained.kind != system.kind:
         must = f"must be a {system.kind} model, like this one"
         raise ConfigError([f"{path}: {must}; got a {trained.kind} model in {folder}"])
-    if system.config.training.transfer is not None:
-        return transfer_weights(system, trained, folder)
-    _require_same_tokens(path, system, trained, system.config.data.languages)
-    require_same_options(path, system, trained, folder)
     current = named_weights(system.model)
     loaded = named_weights(trained.model)
+    languages = system.config.data.languages
+    transfer = system.config.training.transfer
+    if isinstance(system, MultiwaySystem):
+        # Languages that only one of them has are left out; the attention is that of all.
+        languages = tuple(language for language in languages if language in trained.tokenizers)
+        new = {} if transfer is None else named_components(system.model, transfer.reinitialise, REINITIALISE)
+        loaded = {name: tensor for name, tensor in loaded.items() if name in current and name not in new}
+    elif transfer is not None:
+        return transfer_weights(system, trained, folder)
+    _require_same_tokens(path, system, trained, languages)
+    require_same_options(path, system, trained, folder)
     for name, tensor in loaded.items():
         expected = tuple(current[name].shape) if name in current else "no such parameter"
         if expected != tuple(tensor.shape):
@@ -116,8 +127,8 @@ def _load_begin_from(system: System[Any], folder: Path) -> str:
     # `copy_weights` needs all names: new parameters keep their random values.
     copy_weights(system.model, {**current, **loaded})
     # The language model inside is loaded separately and is not new.
-    new = [name for name in current if name not in loaded and not name.startswith(LANGUAGE_MODEL_PREFIX)]
-    num_new = sum(current[name].numel() for name in new)
+    others = [name for name in current if name not in loaded and not name.startswith(LANGUAGE_MODEL_PREFIX)]
+    num_new = sum(current[name].numel() for name in others)
     message = f"warm start from {folder}"
     return f"{message}; {num_new:,} new parameters are initialised as usual" if num_new else message
 

@@ -21,7 +21,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from rnnsearch.config import TrainingConfig
-from rnnsearch.data.batches import Batch, Batches
+from rnnsearch.data.batches import Batch
+from rnnsearch.data.mixed_batches import TrainingBatches
 from rnnsearch.errors import TrainingError
 from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.objectives.loss import Model
@@ -164,7 +165,7 @@ class Gradients(Generic[Model]):
     """Options of `[training]`."""
     task: Task[Model]
     """Model and objective."""
-    batches: Batches
+    batches: TrainingBatches
     """Training batches of this process."""
     device: torch.device
     """Device of the model."""
@@ -279,7 +280,9 @@ class Gradients(Generic[Model]):
         for number, process_batch in enumerate(group):
             # The whole batch, with the rows of all processes.
             batch = (
-                process_batch if process_batch.shard is None else self.batches.whole_batch(process_batch.shard.indices)
+                process_batch
+                if process_batch.shard is None
+                else self.batches.whole_batch(process_batch.shard.indices, process_batch.direction)
             )
             tensors |= {f"{number}.{name}": stream.ids for name, stream in batch.streams.items()}
             tensors[f"{number}.indices"] = torch.tensor(batch.indices)

@@ -25,7 +25,8 @@ import torch
 from torch import Tensor
 
 from rnnsearch.config import TrainingConfig
-from rnnsearch.data.batches import Batch, Batches
+from rnnsearch.data.batches import Batch
+from rnnsearch.data.mixed_batches import TrainingBatches
 from rnnsearch.data.workers import Prefetcher
 from rnnsearch.errors import Interrupted
 from rnnsearch.objectives.loss import Model
@@ -75,7 +76,7 @@ class Trainer(Generic[Model]):
 
     training: TrainingConfig
     task: Task[Model]
-    batches: Batches
+    batches: TrainingBatches
     device: torch.device
     folder: Path
     reporter: Reporter

@@ -195,8 +195,19 @@ def _dev_line(row: dict[str, Any]) -> str:
     best = "  best so far" if row["best"] else ""
     return (
         f"dev, epoch {row['epoch']:.2f}: NLL {row['dev_nll']:.2f} per sentence  "
-        f"perplexity {row['dev_perplexity']:.2f}{bleu}{aer}{best}"
+        f"perplexity {row['dev_perplexity']:.2f}{bleu}{aer}{best}{_direction_scores(row)}"
     )
+
+
+def _direction_scores(row: dict[str, Any]) -> str:
+    """Return a line with the scores of each direction of a multi-way model; empty for other models."""
+    prefix = "dev_nll "
+    scores = []
+    for direction in [key.removeprefix(prefix) for key in row if key.startswith(prefix)]:
+        bleu = row.get(f"dev_bleu {direction}")
+        score = f"NLL {row[prefix + direction]:.2f}" if bleu is None else f"BLEU {bleu:.1f}"
+        scores.append(f"{direction} {score}")
+    return f"\n  {', '.join(scores)}" if scores else ""
 
 
 def format_duration(seconds: float) -> str:

@@ -20,14 +20,15 @@ import torch
 from rnnsearch import config as run_config
 from rnnsearch.accel.cuda_graphs import WIDTH_MULTIPLE
 from rnnsearch.align import aligner
-from rnnsearch.config import RunConfig
+from rnnsearch.config import MultiwayConfig, RunConfig
 from rnnsearch.config.objective import ContrastConfig, ShortlistConfig
 from rnnsearch.data import aligner_text
-from rnnsearch.data.batch import NoiseDistribution
+from rnnsearch.data.batch import Direction, NoiseDistribution
 from rnnsearch.data.batches import Batches, Resegment
 from rnnsearch.data.characters import WordCharacters, word_characters
 from rnnsearch.data.context import rows_with_context
 from rnnsearch.data.epochs import CorpusMixture
+from rnnsearch.data.mixed_batches import MixedBatches, TrainingBatches
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, DataError, Interrupted, TrainingError
 from rnnsearch.ops.device import choose_device
@@ -46,6 +47,7 @@ from rnnsearch.training.run_folder import (
     copy_sparsity_mask,
     open_folder,
     record_origin,
+    resolve_directions,
     resolve_language_model,
 )
 from rnnsearch.training.summary import describe_devices, describe_run, estimate, finish, verdicts
@@ -93,7 +95,8 @@ def train(
             open_folder(config, prepared, folder, resume)
             copy_sparsity_mask(config, folder)
             record_origin(config, folder)
-            return resolve_language_model(copy_dictionary(config, folder), folder)
+            resolved = resolve_language_model(copy_dictionary(config, folder), folder)
+            return resolve_directions(resolved, prepared)
 
         # Only the first process writes to the folder; the others receive the config.
         stored_config = processes.run_on_first(prepare_folder)
@@ -245,10 +248,11 @@ def _require_same_start(trainer: Trainer[Any], prepared: Prepared) -> None:
 
 def _make_batches(
     config: RunConfig, prepared: Prepared, unknown_words: WordCharacters, device: torch.device, processes: Processes
-) -> Batches:
+) -> TrainingBatches:
     """Return this process's part of the training data, in batches."""
     training = config.training
-    return Batches(
+    make = partial(
+        Batches,
         rows_with_context(prepared.train, config),
         training.batch,
         training.max_length,
@@ -265,6 +269,11 @@ def _make_batches(
         proposal=_noise_distribution(config.objective.contrast, config, prepared),
         mixture=_mixture(config, prepared),
     )
+    if not isinstance(config.model, MultiwayConfig):
+        return make()
+    directions = [Direction((source,), target) for source, target in config.data.pairs]
+    parts = {direction: make(direction=direction) for direction in directions}
+    return MixedBatches(parts, training.seed, training.batch.temperature)
 
 
 def _word_characters(config: RunConfig, prepared: Prepared) -> WordCharacters:

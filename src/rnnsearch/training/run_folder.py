@@ -11,7 +11,7 @@ from typing import Any
 
 from rnnsearch import config as run_config
 from rnnsearch.align import aligner
-from rnnsearch.config import ModelConfig, RunConfig
+from rnnsearch.config import ModelConfig, MultiwayConfig, RunConfig
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, TrainingError
 from rnnsearch.search.candidates import CANDIDATES_FILE
@@ -158,6 +158,27 @@ def resolve_language_model(config: RunConfig, folder: Path) -> RunConfig:
     return config.model_copy(update={"model": config.model.model_copy(update={"language_model": options})})
 
 
+def resolve_directions(config: RunConfig, prepared: Prepared) -> RunConfig:
+    """Return the config of a multi-way model with the names of its directions, if they are "all".
+
+    Raises:
+        ConfigError: If no row of the training text has both languages of a direction.
+    """
+    if not isinstance(config.model, MultiwayConfig):
+        return config
+    names: list[str] = []
+    missing: list[str] = []
+    for source, target in config.data.pairs:
+        has_rows = prepared.train.has_rows((source, target))
+        (names if has_rows else missing).append(f"{source}-{target}")
+    if config.data.directions != "all":
+        if missing:
+            problem = "must have training text with both languages of each direction"
+            raise ConfigError([f"data.directions: {problem}; got none for {', '.join(missing)}"])
+        return config
+    return config.model_copy(update={"data": config.data.model_copy(update={"directions": names})})
+
+
 def _last_checkpoint(folder: Path) -> Path:
     return folder / CHECKPOINTS / "last"
 
@@ -180,6 +201,9 @@ def _require_same_run(config: RunConfig, folder: Path, resume: bool) -> None:
     if not resume:
         raise TrainingError(f"{folder}: holds a training run already; continue with --resume, or name another folder")
     differences = config_differences(run_config.load(folder / CONFIG), config)
+    if config.data.directions == "all":
+        # The folder has their names, which the corpus determines (see `resolve_directions`).
+        differences = [path for path in differences if path != "data.directions"]
     if differences:
         raise TrainingError(
             f"{folder}: its run differs from this config in {', '.join(differences)}; "

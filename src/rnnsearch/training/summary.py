@@ -28,6 +28,7 @@ from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.ops.device import describe_device, precision
 from rnnsearch.systems.card import TRAINING_FILE, write_card
 from rnnsearch.systems.folder import WEIGHTS
+from rnnsearch.systems.system import System
 from rnnsearch.training.loop import Trainer
 from rnnsearch.training.progress import format_duration
 from rnnsearch.training.tasks import OutputFolder
@@ -169,6 +170,7 @@ def describe_run(trainer: Trainer[Any], output: OutputFolder, prepared: Prepared
     facts = {
         "kind": output.system.kind,
         "pair": list(config.data.languages),
+        **_direction_facts(output.system),
         "parameters": sum(p.numel() for p in output.select_weights(named_weights(trainer.model)).values()),
         "vocabulary": [len(output.system.tokenizers[language]) for language in config.data.languages],
         "data": prepared.facts,
@@ -185,6 +187,11 @@ def describe_run(trainer: Trainer[Any], output: OutputFolder, prepared: Prepared
     }
     write_json(output.folder / TRAINING_FILE, facts)
     write_card(output.folder)
+
+
+def _direction_facts(system: System[Any]) -> dict[str, Any]:
+    """Return the names of the directions of a multi-way model."""
+    return {"directions": [direction.name for direction in system.directions]} if system.kind == "multiway" else {}
 
 
 def describe_devices(device: torch.device, processes: Processes) -> str:

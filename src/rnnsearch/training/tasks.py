@@ -27,6 +27,7 @@ from rnnsearch.data.batches import Batch
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, TrainingError
 from rnnsearch.models.batch_rng import BatchRng
+from rnnsearch.models.multiway import MultiwayModel
 from rnnsearch.models.translation_model import TranslationModel, TranslationPair, direction_tensors
 from rnnsearch.objectives.likelihood import Likelihood, Teacher
 from rnnsearch.objectives.loss import Loss, Model, Objective
@@ -127,8 +128,10 @@ class Task(Generic[Model]):
 
     def release_memory(self) -> None:
         """Free GPU memory that recorded passes and searches hold."""
-        forget(self.model)
-        recorded.forget(self.model)
+        models = self.model.views if isinstance(self.model, MultiwayModel) else (self.model,)
+        for model in models:
+            forget(model)
+            recorded.forget(model)
         torch.cuda.empty_cache()
 
 

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from rnnsearch.accel.cuda_graphs import CudaGraphs, graphs_are_enabled, pause_recording
 from rnnsearch.config import TrainingConfig
-from rnnsearch.data.batches import Batch, Batches
+from rnnsearch.data.batches import Batch
+from rnnsearch.data.mixed_batches import TrainingBatches
 from rnnsearch.objectives.loss import Model
 from rnnsearch.training.gradients import NLL, Gradients
 from rnnsearch.training.optimisers import AdaptiveClipping
@@ -49,7 +50,7 @@ class Updater(Generic[Model]):
         self,
         training: TrainingConfig,
         task: Task[Model],
-        batches: Batches,
+        batches: TrainingBatches,
         device: torch.device,
         folder: Path,
         reporter: Reporter,

@@ -17,6 +17,7 @@ import torch
 from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import RunConfig, override_search
 from rnnsearch.config.rules import check_unknown_words
+from rnnsearch.data.batch import Direction
 from rnnsearch.errors import ConfigError, ModelError, must_be_one_of
 from rnnsearch.ops.device import choose_device
 from rnnsearch.search.candidates import MAX_CANDIDATES, Candidates, load_candidates
@@ -25,9 +26,10 @@ from rnnsearch.search.unknown_words import unknown_word_replacer
 from rnnsearch.systems.engine_file import engine_file_candidates, load_model
 from rnnsearch.systems.ensemble import EnsembleSystem, FusedSystem, require_single_model
 from rnnsearch.systems.folder import load_system
-from rnnsearch.systems.system import System
+from rnnsearch.systems.system import System, choose_direction
 from rnnsearch.text.normalization import LEVELS, Normalization
 from rnnsearch.translator.confidence import load_calibration
+from rnnsearch.translator.multiway import MultiwayTranslator
 from rnnsearch.translator.translator import Translator
 
 
@@ -44,8 +46,13 @@ def load(
     language_model_weight: float | None = None,
     attended_word: str | None = None,
     normalize: str | None = None,
+    source: str | None = None,
+    target: str | None = None,
 ) -> Translator:
     """Load a model folder or an engine file; several of them make an ensemble.
+
+    A multi-way model is loaded with all its directions, of which `Translator.select` returns one, or with only one
+    direction if `source` or `target` is given.
 
     Options that are omitted default to the `[search]` table of the model, of an ensemble to that of its first model.
 
@@ -63,6 +70,8 @@ def load(
         attended_word: Word that attention refers to: predicted or read.
         normalize: Normalisation of the text to translate: none, standard or punctuation. A model that was trained
             without may gain from it.
+        source: Source language of a multi-way model.
+        target: Target language of a multi-way model.
 
     Raises:
         ModelError: A model is missing, damaged or does not translate, or the models do not fit together.
@@ -76,8 +85,8 @@ def load(
     torch_device = choose_device(device, "device")
     if normalize is not None and normalize not in LEVELS:
         raise ConfigError([f"normalize {must_be_one_of(LEVELS, normalize)}"])
-    system = _normalizing(load_model(first_folder, torch_device), normalize)
-    system.require("translate")
+    whole_system = load_model(first_folder, torch_device, multiway=True)
+    whole_system.require("translate")
     settings: dict[str, Any] = {
         "candidates": candidates,
         "precision": precision,
@@ -87,16 +96,51 @@ def load(
     }
     # None means the model's own setting.
     overrides = {name: value for name, value in settings.items() if value is not None}
-    config = _override_search(system, overrides | _unknown_word_overrides(replace_unknown, dictionary))
+    overrides |= _unknown_word_overrides(replace_unknown, dictionary)
+
+    def load_direction(direction: Direction) -> Translator:
+        system = _normalizing(whole_system.select(direction), normalize)
+        translator = _make_translator(system, folders, overrides, weights, mean, torch_device, normalize)
+        if len(whole_system.directions) > 1:
+            translator.folder = None  # it has more than this direction
+        return translator
+
+    if len(whole_system.directions) > 1 and source is None and target is None:
+        return MultiwayTranslator(whole_system.directions, load_direction, whole_system.num_parameters)
+    return load_direction(choose_direction(whole_system.directions, source, target))
+
+
+def _make_translator(
+    system: System[Any],
+    folders: Sequence[Path],
+    overrides: dict[str, Any],
+    weights: Sequence[float] | None,
+    mean: Mean | None,
+    device: torch.device,
+    normalize: str | None,
+) -> Translator:
+    """Return the translator of one direction; see `load` for the arguments.
+
+    Args:
+        system: System of the first folder.
+        folders: All folders.
+        overrides: Settings of `[search]` to replace.
+        weights: Weights of an ensemble.
+        mean: Mean of an ensemble.
+        device: Device of the models.
+        normalize: Normalisation of the text to translate.
+    """
+    first_folder = folders[0]
+    config = _override_search(system, overrides)
     search = config.search
     # From the first model: all members of an ensemble have its target vocabulary.
     candidate_lists = _load_candidates(first_folder, search.candidates, system)
-    system = _combine(replace(system, config=config), folders, weights, mean, torch_device, normalize)
+    system = _combine(replace(system, config=config), folders, weights, mean, device, normalize)
     if search.language_model is not None and search.language_model_weight > 0:
-        language_system = _normalizing(load_system(config.base / search.language_model, torch_device), normalize)
+        language_system = _normalizing(load_system(config.base / search.language_model, device), normalize)
         system = FusedSystem.combine(system, language_system, search.language_model_weight)
     # A calibration is only valid for the translations of the folder as it is, be it an ensemble.
-    is_as_calibrated = len(folders) == 1 and weights is None and mean is None and language_model is None
+    is_as_calibrated = len(folders) == 1 and weights is None and mean is None and "language_model" not in overrides
     calibration = load_calibration(first_folder) if is_as_calibrated else None
     replacer = unknown_word_replacer(config)
     translator = Translator(system, replacer, candidate_lists, Aligner.find(first_folder), calibration)
@@ -192,5 +236,11 @@ def _combine(
     # A weight for a single model makes an ensemble of one, which then checks the number of weights.
     elif weights is None:
         return first
-    systems = [first, *(_normalizing(load_model(other, device), normalize) for other in other_folders)]
+    systems = [first]
+    for other in other_folders:
+        system = load_model(other, device, multiway=True)
+        if len(system.directions) > 1:
+            (source,) = first.direction.sources
+            system = system.select(choose_direction(system.directions, source, first.direction.target))
+        systems.append(_normalizing(system, normalize))
     return EnsembleSystem.combine(systems, weights, mean or "geometric")

@@ -40,7 +40,7 @@ from rnnsearch.search.sampling import Sampling, Variant
 from rnnsearch.search.scorer import Scorer
 from rnnsearch.search.unknown_words import UnknownWordReplacer
 from rnnsearch.systems.card import load_scores
-from rnnsearch.systems.system import System
+from rnnsearch.systems.system import System, choose_direction
 from rnnsearch.text.alignment_types import ALIGNED_BY, AlignedBy, Unit
 from rnnsearch.text.alignments import Link
 from rnnsearch.text.markup.marks import MarkedText
@@ -119,6 +119,20 @@ class Translator:
 
         self.folder: Path | None = None
         """Model folder that it was loaded from without changes; None for ensembles and other combinations."""
+
+    @property
+    def directions(self) -> tuple[tuple[str, str], ...]:
+        """Source and target language of each direction that can be selected."""
+        return (self.languages,)
+
+    def select(self, source: str | None = None, target: str | None = None) -> Translator:
+        """Return the translator of a direction, given its source or target language or both.
+
+        Raises:
+            ModelError: There is no such direction, or several.
+        """
+        choose_direction(self.system.directions, source, target)
+        return self
 
     def __repr__(self) -> str:
         """Return the languages, the size and the last BLEU in the model's card, on one line."""
@@ -248,44 +262,95 @@ class Translator:
 
     @overload
     def translate(  # type: ignore[overload-overlap] # a str is a sequence of str, too
-        self, text: str | Mapping[str, str | None], options: SearchOptions | None = None
+        self,
+        text: str | Mapping[str, str | None],
+        options: SearchOptions | None = None,
+        *,
+        source: str | None = None,
+        target: str | None = None,
     ) -> Translation: ...
     @overload
-    def translate(self, text: Sequence[SourceText], options: SearchOptions | None = None) -> list[Translation]: ...
+    def translate(
+        self,
+        text: Sequence[SourceText],
+        options: SearchOptions | None = None,
+        *,
+        source: str | None = None,
+        target: str | None = None,
+    ) -> list[Translation]: ...
 
     def translate(
-        self, text: SourceText | Sequence[SourceText], options: SearchOptions | None = None
+        self,
+        text: SourceText | Sequence[SourceText],
+        options: SearchOptions | None = None,
+        *,
+        source: str | None = None,
+        target: str | None = None,
     ) -> Translation | list[Translation]:
         """Return the best translation of a sentence, or of each sentence of a list.
 
         For a model with several sources, a sentence is its texts by source language, or in a list also a tuple of them.
         A sentence may have no text (None or "") in some of the languages.
+
+        Args:
+            text: The sentence or sentences.
+            options: How to search.
+            source: Source language, for a model with several directions.
+            target: Target language, likewise.
+
+        Raises:
+            ModelError: The model does not have this direction, or has several that fit.
         """
+        translator = self.select(source, target)
         if isinstance(text, str | Mapping):
-            return self.n_best([text], options)[0][0]
+            return translator.n_best([text], options)[0][0]
         sentences = cast(Sequence[SourceText], text)
-        return [translations[0] for translations in self.n_best(sentences, options)]
+        return [translations[0] for translations in translator.n_best(sentences, options)]
 
     @overload
-    def translate_text(self, text: str, options: SearchOptions | None = None) -> Translation: ...
+    def translate_text(
+        self, text: str, options: SearchOptions | None = None, *, source: str | None = None, target: str | None = None
+    ) -> Translation: ...
     @overload
-    def translate_text(self, text: list[str], options: SearchOptions | None = None) -> list[Translation]: ...
+    def translate_text(
+        self,
+        text: list[str],
+        options: SearchOptions | None = None,
+        *,
+        source: str | None = None,
+        target: str | None = None,
+    ) -> list[Translation]: ...
 
     def translate_text(
-        self, text: str | list[str], options: SearchOptions | None = None
+        self,
+        text: str | list[str],
+        options: SearchOptions | None = None,
+        *,
+        source: str | None = None,
+        target: str | None = None,
     ) -> Translation | list[Translation]:
         """Return the best translation of a text of any number of sentences, or of each text of a list.
 
         The sentences are translated in order, each with the context that the model reads, and joined; line breaks and
         other white space between them are kept. The translations of the sentences are `Translation.sentences`, if there
         are several.
+
+        Args:
+            text: The text or texts.
+            options: How to search.
+            source: Source language, for a model with several directions.
+            target: Target language, likewise.
+
+        Raises:
+            ModelError: The model does not have this direction, or has several that fit.
         """
-        self.require_one_source("translating texts of several sentences")
+        translator = self.select(source, target)
+        translator.require_one_source("translating texts of several sentences")
         texts = [text] if isinstance(text, str) else text
-        source, target = self.languages
-        spans = [sentence_spans(text, source) for text in texts]
-        n_best_lists = self.n_best(self.with_context(*sentences_of(texts, spans)), options)
-        results = assign_sentences(texts, spans, n_best_lists, target)
+        source_language, target_language = translator.languages
+        spans = [sentence_spans(text, source_language) for text in texts]
+        n_best_lists = translator.n_best(translator.with_context(*sentences_of(texts, spans)), options)
+        results = assign_sentences(texts, spans, n_best_lists, target_language)
         translations = [result.translations()[0] for result in results]
         return translations[0] if isinstance(text, str) else translations
 

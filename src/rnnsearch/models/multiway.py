@@ -1,0 +1,141 @@
+"""Multi-way translation: an encoder per source language, a decoder per target language, and one attention for all.
+
+`MultiwayModel` holds the modules of each language (Firat, Cho & Bengio 2016, "Multi-Way, Multilingual Neural Machine
+Translation with a Shared Attention Mechanism"). `view` returns the `TranslationModel` of a direction, made of the
+modules of its two languages: training, search and everything else use it like any bilingual model.
+
+    e_ij = v_a^T tanh(W_a s^m_{i-1} + U_a h^n_j)    with v_a, W_a and U_a for all source languages n and targets m
+
+All encoders have the same sizes, and so have all decoders, so that the paper's transformations between encoders,
+attention and decoders of different sizes are not needed.
+
+`systems/multiway.py` builds it. The names of parameters, such as `encoders.de...`, `decoders.en...` and `attention...`,
+are a file format. Tests: tests/models/test_multiway.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Literal
+
+from torch import nn
+
+from rnnsearch.data.batch import Direction
+from rnnsearch.models.attention.attention import Attention
+from rnnsearch.models.decoders.decoder import Decoder
+from rnnsearch.models.translation_model import TranslationModel
+
+SOURCE_MODULES = ("source_embedding", "encoder")
+"""Attributes of `TranslationModel` that belong to the source language; all others belong to the target language."""
+
+Modules = Mapping[str, nn.Module]
+"""Modules of a language by attribute of `TranslationModel`."""
+
+
+def source_modules(model: TranslationModel) -> dict[str, nn.Module]:
+    """Return the modules of a bilingual model that belong to its source language."""
+    return {name: module for name, module in model.named_children() if name in SOURCE_MODULES}
+
+
+def target_modules(model: TranslationModel) -> dict[str, nn.Module]:
+    """Return the modules of a bilingual model that belong to its target language."""
+    return {name: module for name, module in model.named_children() if name not in SOURCE_MODULES}
+
+
+class MultiwayModel(nn.Module):
+    """The modules of all languages, and a bilingual model per direction that consists of them."""
+
+    def __init__(
+        self,
+        base: TranslationModel,
+        directions: Sequence[Direction],
+        sources: Mapping[str, Modules],
+        targets: Mapping[str, Modules],
+    ) -> None:
+        """Combine modules of bilingual models of the same options.
+
+        Args:
+            base: The model of one direction, which the others are made like. Its attention becomes that of all.
+            directions: Directions with one source each.
+            sources: Modules of each source language, from `source_modules`.
+            targets: Modules of each target language, from `target_modules`.
+        """
+        super().__init__()
+        self.directions = tuple(directions)
+        """Directions that the model translates."""
+        attention = _attention(base.decoder)
+        for modules in targets.values():
+            _replace_attention(modules["decoder"], attention)
+
+        # Names are in the plural, as in `encoders.de`.
+        for name, modules in _by_attribute(sources).items():
+            self.add_module(f"{name}s", LanguageModules(modules))
+        # Before the decoders, because a shared parameter is stored under its first name.
+        self.attention = attention
+        for name, modules in _by_attribute(targets).items():
+            self.add_module(f"{name}s", LanguageModules(modules))
+        self._views: dict[Direction, TranslationModel] = {}
+        for direction in self.directions:
+            (source,) = direction.sources
+            self._views[direction] = base.with_modules({**sources[source], **targets[direction.target]})
+
+    @property
+    def views(self) -> tuple[TranslationModel, ...]:
+        """The bilingual models of all directions."""
+        return tuple(self._views.values())
+
+    def view(self, direction: Direction) -> TranslationModel:
+        """Return the bilingual model of a direction, which shares all its modules with this model."""
+        return self._views[direction]
+
+
+class LanguageModules(nn.Module):
+    """Modules by language.
+
+    Not a module dictionary of PyTorch, which has methods that are called like languages (`pop` is the code of Pwapwâ).
+    """
+
+    def __init__(self, modules: Modules) -> None:
+        super().__init__()
+        self._modules.update(modules)
+
+
+def count_language_parameters(model: MultiwayModel) -> dict[Literal["source", "target"], dict[str, int]]:
+    """Return the number of parameters of each language as source and as target, without the shared attention."""
+    shared = set(model.attention.parameters())
+    counts: dict[Literal["source", "target"], dict[str, int]] = {"source": {}, "target": {}}
+    for direction in model.directions:
+        view = model.view(direction)
+        (source,) = direction.sources
+        counts["source"][source] = _count_parameters(source_modules(view), shared)
+        counts["target"][direction.target] = _count_parameters(target_modules(view), shared)
+    return counts
+
+
+def _count_parameters(modules: Modules, shared: Set[nn.Parameter]) -> int:
+    """Return the number of parameters of some modules without shared ones."""
+    parameters = {parameter for module in modules.values() for parameter in module.parameters()}
+    return sum(parameter.numel() for parameter in parameters - shared)
+
+
+def _by_attribute(languages: Mapping[str, Modules]) -> dict[str, dict[str, nn.Module]]:
+    """Return the modules by attribute of `TranslationModel`, and then by language."""
+    names: Iterable[str] = next(iter(languages.values()))
+    return {name: {language: modules[name] for language, modules in languages.items()} for name in names}
+
+
+def _attention_name(decoder: nn.Module) -> str:
+    """Return the name of a decoder's attention, which some decoders have in an inner module."""
+    names: list[str] = [name for name, module in decoder.named_modules() if isinstance(module, Attention)]
+    (name,) = names
+    return name
+
+
+def _attention(decoder: Decoder) -> nn.Module:
+    return decoder.get_submodule(_attention_name(decoder))
+
+
+def _replace_attention(decoder: nn.Module, attention: nn.Module) -> None:
+    """Make a decoder use a shared attention."""
+    parent, _, attribute = _attention_name(decoder).rpartition(".")
+    setattr(decoder.get_submodule(parent), attribute, attention)

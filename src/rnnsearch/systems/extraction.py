@@ -1,0 +1,41 @@
+"""Extraction of one direction of a multi-way model, as an ordinary bilingual model folder.
+
+Everything that works on bilingual folders (export, calibration, candidate lists, pruning, fine-tuning) then works on
+that direction. `rnnsearch extract` calls it. Tests: tests/test_multiway.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rnnsearch.data.batch import Direction
+from rnnsearch.errors import ModelError
+from rnnsearch.systems.card import write_origin
+from rnnsearch.systems.folder import load_system, save_system
+from rnnsearch.systems.multiway import MultiwaySystem
+from rnnsearch.systems.system import choose_direction
+from rnnsearch.utils.files import atomic_folder
+
+
+def extract(folder: Path, output: Path, source: str | None = None, target: str | None = None) -> Direction:
+    """Write the bilingual model of one direction of a multi-way model, and return the direction.
+
+    Args:
+        folder: Folder of a multi-way model.
+        output: The folder to write; must not exist.
+        source: Source language; None for any.
+        target: Target language; None for any.
+
+    Raises:
+        ModelError: If the model is not a multi-way model, if it does not have the direction, or if `output` exists.
+    """
+    if output.exists():
+        raise ModelError(f"{output}: already exists; name another folder")
+    system = load_system(folder, multiway=True)
+    if not isinstance(system, MultiwaySystem):
+        raise ModelError(f"{folder}: must be a multi-way model; got a {system.kind} model")
+    direction = choose_direction(system.directions, source, target)
+    with atomic_folder(output) as temporary:
+        save_system(temporary, system.select(direction))
+        write_origin([folder], temporary)
+    return direction

@@ -1,0 +1,287 @@
+"""The system of a multi-way model: several directions with one encoder and decoder per language.
+
+A `MultiwaySystem` is trained as a whole. `select` returns one of its directions as an ordinary `TranslationSystem`,
+which shares the weights: translation, evaluation and export work with that.
+
+`systems/folder.py` creates it by `model.kind`. Tests: tests/test_multiway.py, tests/training/test_multiway.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from typing import NoReturn
+
+import torch
+from torch import nn
+
+from rnnsearch.accel.registry import choose
+from rnnsearch.accel.verification import INFERENCE, Conditions
+from rnnsearch.align.aligner import Aligner
+from rnnsearch.config import MultiwayConfig, RunConfig
+from rnnsearch.data.batch import Direction
+from rnnsearch.data.corpus import Row
+from rnnsearch.errors import ConfigError, ModelError
+from rnnsearch.models.layers import INITS, generator, initialise
+from rnnsearch.models.multiway import MultiwayModel, source_modules, target_modules
+from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.objectives.multiway import MultiwayLikelihood
+from rnnsearch.search.model_scorer import FastestScorer
+from rnnsearch.search.scorer import Scorer, Sources
+from rnnsearch.systems.dev_scores import DevEvaluator, DevScore, NllEvaluator
+from rnnsearch.systems.system import Ability, Trainable, choose_direction
+from rnnsearch.systems.translation import TranslationSystem, require_valid_cutoffs
+from rnnsearch.text.alignments import Links
+from rnnsearch.text.tokenizer import Tokenizer
+from rnnsearch.utils.distributed import Processes
+
+
+@dataclass(frozen=True)
+class MultiwaySystem(Trainable[MultiwayModel]):
+    """A multi-way model, trained by maximum likelihood on the pairs of all its directions."""
+
+    kind = "multiway"
+
+    @classmethod
+    def make(cls, config: RunConfig, tokenizers: Mapping[str, Tokenizer], seed: int | None) -> MultiwaySystem:
+        if not isinstance(config.model, MultiwayConfig) or not config.data.pairs:
+            raise ConfigError(["data.source: must be at least one language for a multi-way model; got none"])
+        directions = [Direction((source,), target) for source, target in config.data.pairs]
+        model = _build(config, config.model, directions, tokenizers, seed)
+        conditions = INFERENCE if seed is None else Conditions.of_training(config.training.precision)
+        for view in model.views:
+            choose(view, conditions=conditions)
+        return cls(model, config, tokenizers)
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        return self.model.directions
+
+    @property
+    def direction(self) -> Direction:
+        """Return the only direction, or raise ModelError if there are several."""
+        return choose_direction(self.directions)
+
+    @property
+    def source(self) -> Tokenizer:
+        return self._only.source
+
+    @property
+    def target(self) -> Tokenizer:
+        return self._only.target
+
+    def select(self, direction: Direction) -> TranslationSystem:
+        return self._systems[direction]
+
+    @cached_property
+    def _systems(self) -> dict[Direction, TranslationSystem]:
+        """The system of each direction."""
+        systems = {}
+        for direction in self.directions:
+            config = direction_config(self.config, direction)
+            tokenizers = {language: self.tokenizers[language] for language in config.data.languages}
+            systems[direction] = TranslationSystem(self.model.view(direction), config, tokenizers)
+        return systems
+
+    @property
+    def _only(self) -> TranslationSystem:
+        """The system of the only direction; raises ModelError if there are several."""
+        return self.select(self.direction)
+
+    @property
+    def unsupported(self) -> Mapping[Ability, str]:
+        # All directions have the same components.
+        return self._systems[self.directions[0]].unsupported
+
+    def ordered_parameters(self) -> list[nn.Parameter]:
+        # In the order of bilingual models, so that one direction is trained like one: norms are sums in this order.
+        parameters: dict[nn.Parameter, None] = {}
+        for view in self.model.views:
+            parameters |= dict.fromkeys(view.parameters())
+        return list(parameters)
+
+    def objective(self) -> MultiwayLikelihood:
+        return MultiwayLikelihood(self._systems[self.directions[0]].objective())
+
+    def validation(
+        self,
+        rows: Sequence[Row],
+        gold: Sequence[Links] | None,
+        device: torch.device,
+        processes: Processes,
+        aligner: Aligner | None = None,
+    ) -> MultiwayEvaluator:
+        languages = self.config.data.languages
+        evaluators = {}
+        for direction, system in self._systems.items():
+            columns = [languages.index(language) for language in (*direction.sources, direction.target)]
+            pairs = [row._replace(texts=tuple(row.texts[column] for column in columns)) for row in rows]
+            pairs = [pair for pair in pairs if all(map(str.strip, pair.texts))]
+            if pairs:
+                evaluators[direction] = system.validation(pairs, None, device, processes)
+        if not evaluators:
+            names = ", ".join(direction.name for direction in self.directions)
+            raise ConfigError([f"data.dev: must have pairs of some direction ({names}); got none"])
+        return MultiwayEvaluator(evaluators)
+
+    def fast_scorer(self, precision: str) -> FastestScorer:
+        return self._only.fast_scorer(precision)
+
+    def reference_scorer(self) -> Scorer:
+        return self._only.reference_scorer()
+
+    def make_sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
+        return self._only.make_sources(sentences, device)
+
+
+def require_one_direction(folder: object) -> NoReturn:
+    """Raise ModelError for a use of a multi-way model folder that needs a bilingual one."""
+    how = "rnnsearch extract MODEL --from SOURCE --to TARGET -o FOLDER writes that of one direction"
+    raise ModelError(f"{folder}: this needs a bilingual model; got a multi-way model ({how})")
+
+
+class MultiwayEvaluator(DevEvaluator[MultiwayModel]):
+    """Evaluates all directions; each score is the mean over the directions that the dev set has pairs of.
+
+    The scores of a direction are further metrics, such as "bleu de-en".
+    """
+
+    def __init__(self, evaluators: Mapping[Direction, NllEvaluator[TranslationModel]]) -> None:
+        self.evaluators = dict(evaluators)
+
+    def score(self, model: MultiwayModel, stop: Callable[[], bool]) -> DevScore | None:
+        scores: dict[Direction, DevScore] = {}
+        for direction, evaluator in self.evaluators.items():
+            score = evaluator.score(model.view(direction), stop)
+            if score is None:
+                return None
+            scores[direction] = score
+        return mean_score(scores)
+
+
+def mean_score(scores: Mapping[Direction, DevScore]) -> DevScore:
+    """Return the mean scores of several directions, with those of each direction as further metrics."""
+    first = next(iter(scores.values()))
+    metrics: dict[str, float | None] = {}
+    for name in first.metrics:
+        values = [score.metrics[name] for score in scores.values()]
+        measured = [value for value in values if value is not None]
+        metrics[name] = sum(measured) / len(measured) if measured else None
+    if len(scores) > 1:
+        for direction, score in scores.items():
+            metrics[f"nll {direction.name}"] = score.nll
+            metrics |= {f"{name} {direction.name}": value for name, value in score.metrics.items()}
+    nll = sum(score.nll for score in scores.values()) / len(scores)
+    nll_per_token = sum(score.nll_per_token for score in scores.values()) / len(scores)
+    return DevScore(nll, nll_per_token, metrics)
+
+
+def _build(
+    config: RunConfig,
+    options: MultiwayConfig,
+    directions: Sequence[Direction],
+    tokenizers: Mapping[str, Tokenizer],
+    seed: int | None,
+) -> MultiwayModel:
+    """Return a multi-way model, initialised if there is a seed.
+
+    The first direction is initialised like a bilingual model, and every other language by random numbers of its own,
+    so that a further language does not change the others.
+    """
+    bilingual = options.bilingual()
+    sizes = {language: len(tokenizer) for language, tokenizer in tokenizers.items()}
+    for direction in directions:
+        require_valid_cutoffs(bilingual.output, sizes[direction.target])
+
+    def make(source: str, target: str) -> TranslationModel:
+        return TranslationModel(bilingual, sizes[source], sizes[target], config.objective)
+
+    def fill(modules: nn.Module, seed: int) -> None:
+        initialise(modules, INITS[bilingual.init.type](bilingual.init, generator(seed)))
+
+    (first_source,) = directions[0].sources
+    first_target = directions[0].target
+    base = make(first_source, first_target)
+    if seed is not None:
+        fill(base, seed)
+    sources = {first_source: source_modules(base)}
+    targets = {first_target: target_modules(base)}
+    for direction in directions:
+        (source,) = direction.sources
+        target = direction.target
+        if source not in sources:
+            sources[source] = source_modules(make(source, first_target))
+            if seed is not None:
+                fill(nn.ModuleList(sources[source].values()), _language_seed(seed, "source", source))
+        if target not in targets:
+            targets[target] = target_modules(make(first_source, target))
+            if seed is not None:
+                fill(nn.ModuleList(targets[target].values()), _language_seed(seed, "target", target))
+    return MultiwayModel(base, directions, sources, targets)
+
+
+def _language_seed(seed: int, role: str, language: str) -> int:
+    """Return the seed of a language's modules."""
+    digest = sha256(f"{seed} {role} {language}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1  # below 2^63
+
+
+def direction_config(config: RunConfig, direction: Direction) -> RunConfig:
+    """Return the config of a direction's bilingual model: its languages, their files and types of text.
+
+    TSV files and other files with all languages keep their names.
+    """
+    assert isinstance(config.model, MultiwayConfig)
+    data = config.data
+    text = config.text
+    (source,) = direction.sources
+    pair = (source, direction.target)
+    columns = [data.languages.index(language) for language in pair]
+
+    def pair_of_files(files: str) -> str | None:
+        names = files.split("|")
+        if len(names) != len(data.languages):
+            return files
+        source_name, target_name = (names[column].strip() for column in columns)
+        return f"{source_name}|{target_name}" if source_name and target_name else None
+
+    # A multi-way model has no word aligner.
+    data_options: dict[str, object] = {
+        "source": source,
+        "target": direction.target,
+        "directions": None,
+        "aligner": False,
+    }
+    for part in ("dev", "test"):
+        files = getattr(data, part)
+        data_options[part] = None if files is None else pair_of_files(files)
+    if data.train is not None:
+        pairs = list(map(pair_of_files, data.train))
+        data_options["train"] = [files for files in pairs if files is not None]
+        if data.weights is not None:
+            weights = zip(data.weights, pairs, strict=True)
+            data_options["weights"] = [weight for weight, files in weights if files is not None]
+    types = [text.types[language == data.target] for language in pair]
+    sizes = [text.vocabulary, text.vocabulary]
+    if text.target_vocabulary is not None:
+        sizes = [text.target_vocabulary if language == data.target else text.vocabulary for language in pair]
+    text_options = {
+        "type": types[0],
+        "target_type": types[1] if types[1] != types[0] else None,
+        "vocabulary": sizes[0],
+        "target_vocabulary": sizes[1] if sizes[1] != sizes[0] else None,
+    }
+    selected = config.model_copy(
+        update={
+            "data": data.model_copy(update=data_options),
+            "text": text.model_copy(update=text_options),
+            "model": config.model.bilingual(),
+            "training": config.training.model_copy(
+                update={"batch": config.training.batch.model_copy(update={"temperature": 1.0})}
+            ),
+        }
+    )
+    selected._base = config.base
+    return selected

@@ -1,0 +1,145 @@
+"""Training of multi-way models: one direction trains like a bilingual model, and runs resume bit for bit."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rnnsearch.config import RunConfig
+from rnnsearch.data.prepare import prepare
+from rnnsearch.data.prepared import Prepared
+from rnnsearch.errors import ConfigError, Interrupted
+from rnnsearch.systems.folder import load_system
+from rnnsearch.training.run import check, train
+from rnnsearch.utils.weights import named_weights, read_weights
+from tests.training.test_resume import InterruptAt
+from tests.training.toys import Recorder, do_nothing, random_sentences, toy_config
+
+MULTIWAY: dict[str, Any] = {
+    "data": {"source": ["aa", "bb"], "target": "cc", "train": ["train.tsv"], "dev": "dev.tsv", "aligner": False},
+    "model": {"kind": "multiway"},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Texts in three languages; no row has all of them, and none has both aa and bb."""
+    folder = tmp_path_factory.mktemp("multiway")
+    rows = [(" ".join(row), " ".join(row[::-1]), " ".join(sorted(row))) for row in random_sentences(1, 100, 2, 6)]
+    for name, part in {"train": rows[:60], "dev": rows[60:80]}.items():
+        lines = [f"{a if n % 3 else ''}\t{b if n % 3 == 0 else ''}\t{c}\n" for n, (a, b, c) in enumerate(part)]
+        (folder / f"{name}.tsv").write_text("".join(lines))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def configure(folder: Path) -> Callable[..., RunConfig]:
+    """Return a function that makes a config; keywords override `[training]`."""
+
+    def make(directions: list[str] | str | None = None, **training: Any) -> RunConfig:
+        data = {} if directions is None else {"directions": directions}
+        return toy_config(folder, MULTIWAY, {"data": data, "training": training})
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def prepared(configure: Callable[..., RunConfig], tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return prepare(configure(max_updates=1), tmp_path_factory.mktemp("prepared") / "data")
+
+
+Learn = Callable[..., Recorder]
+
+
+@pytest.fixture
+def learn(configure: Callable[..., RunConfig], prepared: Prepared, tmp_path: Path) -> Learn:
+    """Return a function that trains in the folder `name` and returns the recorded reports."""
+
+    def run(name: str, directions: list[str] | str | None = None, resume: bool = False, **training: Any) -> Recorder:
+        recorder = Recorder(training.pop("after", do_nothing))
+        config = configure(directions, **training)
+        assert check(config) == []
+        recorder.reason = train(config, prepared, tmp_path / name, recorder, resume=resume)
+        return recorder
+
+    return run
+
+
+def test_one_direction_trains_like_a_bilingual_model(folder: Path, learn: Learn, tmp_path: Path):
+    training = {"max_updates": 8, "evaluate_every": 4, "clip_norm": 0.5, "dev_bleu": True}
+    recorder = learn("multiway", ["aa-cc"], **training)
+    lines = [line.split("\t") for line in (folder / "train.tsv").read_text().splitlines()]
+    dev = [line.split("\t") for line in (folder / "dev.tsv").read_text().splitlines()]
+    for name, rows in {"train": lines, "dev": dev}.items():
+        text = "".join(f"{a}\t{c}\n" for a, _, c in rows if a)
+        (tmp_path / f"{name}.tsv").write_text(text)
+    data = {"source": "aa", "target": "cc", "train": ["train.tsv"], "dev": "dev.tsv", "aligner": False}
+    text = {"tokenizers": str(tmp_path / "multiway")} | {"vocabulary": "unset"}
+    bilingual = toy_config(tmp_path, {"data": data, "text": text, "training": training})
+    reports = Recorder()
+    train(bilingual, prepare(bilingual, tmp_path / "data"), tmp_path / "bilingual", reports)
+
+    scores = [{k: v for k, v in row.items() if k != "seconds"} for row in recorder.evaluations]
+    assert scores == [{k: v for k, v in row.items() if k != "seconds"} for row in reports.evaluations]
+    multiway = load_system(tmp_path / "multiway", multiway=True)
+    expected = named_weights(load_system(tmp_path / "bilingual").model)
+    view = multiway.select(multiway.direction).model
+    for name, weights in named_weights(view).items():
+        assert torch.equal(weights, expected[name]), name
+
+
+def test_run_resumes_bit_for_bit(learn: Learn, tmp_path: Path):
+    training = {"max_updates": 12, "evaluate_every": 5, "batch": {"sentences": 8, "temperature": 2.0}}
+    learn("straight", "all", **training)
+    for update in (3, 7):
+        with pytest.raises(Interrupted):
+            learn("broken", "all", resume=True, after=InterruptAt(update), **training)
+    learn("broken", "all", resume=True, **training)
+    last = "checkpoints/last"
+    for name in ("model.safetensors", f"{last}/model.safetensors", f"{last}/optimiser.safetensors", "config.toml"):
+        assert (tmp_path / "straight" / name).read_bytes() == (tmp_path / "broken" / name).read_bytes(), name
+
+
+def test_all_directions_are_those_with_training_text(learn: Learn, tmp_path: Path):
+    learn("run", "all", max_updates=1)
+    system = load_system(tmp_path / "run", multiway=True)
+    assert [direction.name for direction in system.directions] == ["aa-cc", "bb-cc", "cc-aa", "cc-bb"]
+    facts = json.loads((tmp_path / "run" / "training.json").read_text())
+    assert facts["directions"] == ["aa-cc", "bb-cc", "cc-aa", "cc-bb"]
+    card = (tmp_path / "run" / "card.md").read_text()
+    assert card.startswith("# aa-cc, bb-cc, cc-aa, cc-bb, a multi-way recurrent translation model\n")
+
+
+def test_direction_without_training_text_is_an_error(learn: Learn):
+    with pytest.raises(ConfigError, match=r"must have training text with both languages .*; got none for aa-bb"):
+        learn("run", ["aa-bb"], max_updates=1)
+
+
+def test_dev_scores_are_means_and_reported_per_direction(learn: Learn):
+    recorder = learn("run", ["aa-cc", "bb-cc"], max_updates=2, dev_bleu=True)
+    [row] = recorder.evaluations
+    assert row["dev_nll"] == pytest.approx((row["dev_nll aa-cc"] + row["dev_nll bb-cc"]) / 2)
+    assert row["dev_bleu"] == pytest.approx((row["dev_bleu aa-cc"] + row["dev_bleu bb-cc"]) / 2)
+
+
+def test_further_language_starts_from_a_trained_model(learn: Learn, tmp_path: Path):
+    learn("few", ["aa-cc"], max_updates=3)
+    recorder = learn("many", ["aa-cc", "bb-cc", "cc-aa"], max_updates=1, begin_from=str(tmp_path / "few"))
+    assert any(message.startswith("warm start from") for message in recorder.messages)
+    few = read_weights(tmp_path / "few" / "model.safetensors")
+    many = read_weights(tmp_path / "many" / "model.safetensors")
+    assert few.keys() < many.keys()
+    # One update of Adam changes a weight by at most the learning rate.
+    for name, weights in few.items():
+        torch.testing.assert_close(many[name], weights, rtol=0, atol=0.011)
+    frozen = {"freeze": ["attention", "encoders.aa"], "reinitialise": ["outputs.cc"]}
+    learn("frozen", ["aa-cc", "bb-cc"], max_updates=1, begin_from=str(tmp_path / "few"), transfer=frozen)
+    kept = read_weights(tmp_path / "frozen" / "model.safetensors")
+    for name, weights in few.items():
+        if name.startswith(("attention.", "encoders.aa.")):
+            assert torch.equal(kept[name], weights), name
+    assert (kept["outputs.cc.weight"] - few["outputs.cc.weight"]).abs().max() > 0.011
+    assert not torch.equal(few["encoders.aa.forward_cell.input.weight"], many["encoders.bb.forward_cell.input.weight"])
