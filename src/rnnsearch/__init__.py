@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rnnsearch.errors import RnnsearchError
     from rnnsearch.translator.language_model import TextModel, load_text_model
     from rnnsearch.translator.loading import load
+    from rnnsearch.translator.pivot import PivotTranslator, pivot
     from rnnsearch.translator.translation import Translation
     from rnnsearch.translator.translator import Translator
 
@@ -32,7 +33,17 @@ if "OMP_WAIT_POLICY" not in os.environ:
 install_moved_modules()
 
 __version__ = "0.1.0"
-__all__ = ["RnnsearchError", "TextModel", "Translation", "Translator", "__version__", "load", "load_text_model"]
+__all__ = [
+    "PivotTranslator",
+    "RnnsearchError",
+    "TextModel",
+    "Translation",
+    "Translator",
+    "__version__",
+    "load",
+    "load_text_model",
+    "pivot",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -49,6 +60,10 @@ def __getattr__(name: str) -> Any:
         from rnnsearch.translator.loading import load
 
         return load
+    if name in ("PivotTranslator", "pivot"):
+        from rnnsearch.translator import pivot
+
+        return getattr(pivot, name)
     if name in ("TextModel", "load_text_model"):
         from rnnsearch.translator import language_model
 

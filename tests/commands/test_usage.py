@@ -18,7 +18,7 @@ COMMANDS = [
     *("translate", "score", "align", "plot", "dictionary"),
     *("evaluate", "tune", "reranker", "calibrate", "candidates", "aligner"),
     *("ensemble", "prune", "import", "export"),
-    *("data", "backtranslate", "distil", "filter"),
+    *("data", "backtranslate", "distil", "synthesise", "filter"),
     "serve",
 ]
 SUBCOMMANDS = ["data list", "data get", "lm train", "lm score", "lm sample", "lm complete"]
@@ -71,6 +71,7 @@ def test_help_of_translate_groups_options_in_panels(cli):
         "Search",
         "Sampling",
         "Ensembles",
+        "Third language",
         "Unknown words",
         "Terms and tags",
         "Bulk",

@@ -62,6 +62,7 @@ PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
         "data": corpora.data_app,
         "backtranslate": corpora.backtranslate,
         "distil": corpora.distil,
+        "synthesise": corpora.synthesise,
         "filter": corpora.filter_pairs,
     },
     "Serve": {

@@ -49,8 +49,8 @@ def run_in_shards(options: TranslateOptions, input: Path, outputs: dict[str, Pat
     from rnnsearch.data.corpus import check_files
 
     check_files([input])
-    if options.closest_to is not None:
-        count_pairs(input, options.closest_to)
+    if options.parallel is not None:
+        count_pairs(input, options.parallel)
     hardware = options.hardware
     uses_gpu = hardware.device.startswith("cuda")
     engine: Engine = local
@@ -63,10 +63,10 @@ def run_in_shards(options: TranslateOptions, input: Path, outputs: dict[str, Pat
     if bulk.engine == "ray" and not uses_gpu:
         translator.translator.prepare()  # native code is timed once, before several processes need it
     worker_options = replace(options.with_absolute_paths(), hardware=replace(hardware, threads=hardware.threads or 1))
-    if options.closest_to is None:
+    if options.parallel is None:
         chunks = input_chunks(input, translator.chunk_size)
     else:
-        chunks = pair_chunks(input, options.closest_to, translator.chunk_size)
+        chunks = pair_chunks(input, options.parallel, translator.chunk_size)
     with shard_progress(outputs[OUTPUT], "translating", "lines") as show_progress:
         done = run(
             chunks,

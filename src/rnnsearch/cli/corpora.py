@@ -1,4 +1,4 @@
-"""`rnnsearch data`, `backtranslate`, `distil` and `filter`: corpora to download, to generate and to filter.
+"""`rnnsearch data`, `backtranslate`, `distil`, `synthesise` and `filter`: corpora to download, generate and filter.
 
 `data` uses `data/corpora`, `filter` uses `evaluation/filtering.py`, and the others work in shards (`bulk.py`,
 `translate_lines.py`). Outputs appear only when they are complete. Tests: tests/commands/test_data.py,
@@ -99,7 +99,9 @@ def _can_be_replaced(folder: Path) -> bool:
     return folder.is_dir() and ((folder / "corpus.json").is_file() or not any(folder.iterdir()))
 
 
-# `rnnsearch backtranslate` and `distil`.
+# `rnnsearch backtranslate`, `distil` and `synthesise`.
+
+Tag = Annotated[str | None, Option(help="Word to put before each line, such as <bt>.")]
 
 
 @expand_groups
@@ -111,7 +113,7 @@ def backtranslate(
     output: RequiredOutputFile,
     *,
     beam: Beam = None,
-    tag: Annotated[str | None, Option(help="Word to put before each line, such as <bt>.")] = None,
+    tag: Tag = None,
     max_source: MaxSource = 200,
     sampling: SamplingGroup,
     bulk: AlwaysBulkGroup,
@@ -122,8 +124,7 @@ def backtranslate(
     A model of the opposite direction translates text of the TARGET language back into the source language. Every
     input line gives exactly one output line, so `OUTPUT|TEXT` is a corpus for `data.train`. A killed run is resumed.
     """
-    if tag is not None and (not tag.strip() or len(tag.split()) != 1):
-        raise BadParameter(f'--tag must be one word; got "{tag}"')
+    _check_tag(tag)
     require_distinct_files({"--output": output}, [text])
     from rnnsearch.cli.translate_lines import OUTPUT, TranslateOptions
 
@@ -184,6 +185,63 @@ def distil(
         closest_to=interpolate,
     )
     _report_empty_lines(run_in_shards(options, source, {OUTPUT: output}, bulk))
+
+
+@expand_groups
+def synthesise(
+    models: Annotated[
+        list[Path],
+        Argument(
+            help="Model folder that translates from the language of TEXT into the new source language; give several "
+            "for an ensemble.",
+            metavar="MODEL",
+            show_default=False,
+        ),
+    ],
+    text: Annotated[
+        Path, Argument(help="Text of the pairs in the shared language, one sentence per line.", show_default=False)
+    ],
+    target: Annotated[
+        Path, Argument(help="The other text of the pairs, which becomes the target side.", show_default=False)
+    ],
+    output: Annotated[Path, Option("-o", "--output", help="TSV file to write, one pair per line.", show_default=False)],
+    *,
+    beam: Beam = None,
+    tag: Tag = None,
+    max_source: MaxSource = 200,
+    sampling: SamplingGroup,
+    ensemble: EnsembleGroup,
+    bulk: AlwaysBulkGroup,
+    hardware: TranslationHardwareGroup,
+) -> None:
+    """Make training pairs through a third language.
+
+    For two languages without parallel text: pairs of a third language and the target language become pairs of the
+    source language. MODEL translates TEXT, and each line of the output is a translation, a tab and the line of TARGET.
+    A killed run is resumed.
+    """
+    _check_tag(tag)
+    require_distinct_files({"--output": output}, [text, target])
+    from rnnsearch.cli.translate_lines import OUTPUT, TranslateOptions
+
+    options = TranslateOptions(
+        models=tuple(models),
+        input_name=str(text),
+        lines=LineGroup(split="lines", max_source=max_source),
+        search=SearchGroup(beam=beam),
+        sampling=sampling,
+        ensemble=FusionGroup(weights=ensemble.weights, mean=ensemble.mean),
+        hardware=hardware,
+        tag=tag,
+        second_column=target,
+    )
+    _report_empty_lines(run_in_shards(options, text, {OUTPUT: output}, bulk))
+
+
+def _check_tag(tag: str | None) -> None:
+    """Raise BadParameter if a tag is not one word."""
+    if tag is not None and (not tag.strip() or len(tag.split()) != 1):
+        raise BadParameter(f'--tag must be one word; got "{tag}"')
 
 
 def _report_empty_lines(counts: Counts) -> None:

@@ -492,6 +492,46 @@ class FusionGroup(EnsembleGroup):
     ] = None
 
 
+@dataclass(frozen=True)
+class PivotGroup(OptionGroup):
+    """Translation through a third language."""
+
+    panel = "Third language"
+
+    pivot: Annotated[
+        Path | None,
+        Option(
+            help="Model that translates further: from the language into which MODEL translates.", show_default=False
+        ),
+    ] = None
+    pivot_n_best: Annotated[
+        int,
+        Option(
+            min=1,
+            max=100,
+            help="Number of translations into the third language to translate further; their probabilities are summed.",
+        ),
+    ] = 1
+
+    pivot_language: Annotated[
+        str | None,
+        Option(
+            help="The third language, for models with several directions. Without --pivot, MODEL itself translates "
+            "further.",
+            show_default="the only one",
+        ),
+    ] = None
+
+    @property
+    def is_used(self) -> bool:
+        """True if text is translated through a third language."""
+        return self.pivot is not None or self.pivot_language is not None
+
+    def check(self) -> None:
+        if not self.is_used and self.pivot_n_best != 1:
+            raise BadParameter("--pivot-n-best has no effect without --pivot or --pivot-language")
+
+
 def parse_weights(text: str | None) -> list[float] | None:
     """Return the numbers of `--weights`; raise BadParameter if they are not numbers."""
     if text is None:

@@ -30,6 +30,7 @@ from rnnsearch.cli.options import (
     Model,
     Models,
     OutputFile,
+    PivotGroup,
     SearchGroup,
     SearchMethodGroup,
     SourceFile,
@@ -55,6 +56,7 @@ def translate(
     search: SearchGroup,
     sampling: SearchMethodGroup,
     ensemble: FusionGroup,
+    pivot: PivotGroup,
     unknown_words: UnknownWordsGroup,
     terms: TermsGroup,
     bulk: BulkGroup,
@@ -86,6 +88,7 @@ def translate(
         search=search,
         sampling=sampling,
         ensemble=ensemble,
+        pivot=pivot,
         unknown_words=unknown_words,
         terms=terms,
         hardware=hardware,
@@ -120,9 +123,11 @@ def translate(
         from rich.console import Console
 
         from rnnsearch.cli.prompt import Prompt
+        from rnnsearch.cli.translate_steps import models_of
 
+        [only_model] = models_of(translator.translator)
         splits_sentences = lines.split == "sentences"
-        Prompt(translator.translator, Console(), translator.search_options, splits_sentences).run()
+        Prompt(only_model, Console(), translator.search_options, splits_sentences).run()
         return
     report_counts(options, _translate_stream(translator, files))
 

@@ -26,6 +26,7 @@ from rnnsearch.cli.options import (
     DirectionGroup,
     FusionGroup,
     LineGroup,
+    PivotGroup,
     SamplingGroup,
     SearchGroup,
     TermsGroup,
@@ -47,6 +48,7 @@ from rnnsearch.cli.translate_steps import (
     GlossaryTranslator,
     build_search,
     choose_reranking,
+    models_of,
     report_confidence,
     report_replaced_words,
     report_terms,
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from rnnsearch.text.alignment_types import AlignedBy
     from rnnsearch.text.alignments import Link
     from rnnsearch.text.tokenizer import Segmented
+    from rnnsearch.translator.pivot import PivotTranslator
     from rnnsearch.translator.translation import Translation
     from rnnsearch.translator.translator import Translator
 
@@ -87,6 +90,8 @@ class TranslateOptions:
     sampling: SamplingGroup = field(default_factory=SamplingGroup)
     ensemble: FusionGroup = field(default_factory=FusionGroup)
     """Options of ensembles and language models."""
+    pivot: PivotGroup = field(default_factory=PivotGroup)
+    """The model that translates further, from a third language."""
     unknown_words: UnknownWordsGroup = field(default_factory=UnknownWordsGroup)
     terms: TermsGroup = field(default_factory=TermsGroup)
     """Options of terms and markup."""
@@ -102,6 +107,11 @@ class TranslateOptions:
     """
     tag: str | None = None
     """Word before each translation."""
+    second_column: Path | None = None
+    """Lines that are written after each translation and a tab.
+
+    Each line is then the text and its second column, joined by a line feed.
+    """
 
     @property
     def has_markup(self) -> bool:
@@ -109,10 +119,16 @@ class TranslateOptions:
         return self.terms.tags or bool(self.terms.protect)
 
     @property
+    def parallel(self) -> Path | None:
+        """The file whose lines are joined to the lines of the text, or None."""
+        return self.closest_to or self.second_column
+
+    @property
     def supports_prompt(self) -> bool:
         """True if the prompt at a terminal supports all options that are given."""
         unsupported = (
             self.terms.glossary,
+            self.pivot.is_used or None,
             self.search.mbr,
             self.search.reranker,
             self.lines.min_confidence,
@@ -186,7 +202,7 @@ class LineTranslator:
         chunk_size: Number of lines that are sorted by length together.
     """
 
-    def __init__(self, options: TranslateOptions, translator: Translator | None = None) -> None:
+    def __init__(self, options: TranslateOptions, translator: Translator | PivotTranslator | None = None) -> None:
         """Load the models, unless they are loaded already, as `translator`.
 
         Raises:
@@ -202,7 +218,8 @@ class LineTranslator:
             # Called for its check, so that errors come before the first line is translated.
             self.translator.require_alignments(options.lines.by)
         if options.alignments or options.terms.tags or options.lines.format == "json":
-            report_missing_aligner(self.translator, options.lines.by)
+            for model in models_of(self.translator):
+                report_missing_aligner(model, options.lines.by)
         if options.lines.min_confidence is not None:
             self.translator.require_confidence()
         if options.lines.documents:
@@ -230,11 +247,15 @@ class LineTranslator:
 
     def _glossary_translator(self) -> GlossaryTranslator | None:
         terms = self.options.terms
-        if terms.force_terms and (terms.glossary is None or not self.translator.reads_terms):
+        if self.options.pivot.is_used:
+            # `load_translator` has rejected options of terms.
+            return None
+        [translator] = models_of(self.translator)
+        if terms.force_terms and (terms.glossary is None or not translator.reads_terms):
             raise typer.BadParameter("--force-terms needs a --glossary, and a model with text.inline_terms")
         if terms.glossary is None:
             return None
-        return GlossaryTranslator(terms.glossary, self.translator, self.search_options, terms.force_terms, self._counts)
+        return GlossaryTranslator(terms.glossary, translator, self.search_options, terms.force_terms, self._counts)
 
     def __call__(self, lines: Sequence[str], first: int) -> Done:
         """Translate any number of lines, chunk by chunk; `first` is the number of the first one, from 0."""
@@ -254,14 +275,14 @@ class LineTranslator:
             grammars: Grammar of the placeholders of each line (see `text.markup.protected`).
         """
         self._counts.clear()
-        references: Sequence[str] = ()
-        if self.options.closest_to is not None:
-            lines, references = zip(*(line.split("\n") for line in lines), strict=True)
+        parallel: Sequence[str] = ()
+        if self.options.parallel is not None:
+            lines, parallel = zip(*(line.split("\n") for line in lines), strict=True)
         texts, skipped, messages = self._parse_lines(lines, first)
         # Lazy: a group of lines is translated when the loop below reaches its first line.
         n_best_lists = self._n_best(texts, grammars or [None] * len(texts))
-        if references:
-            n_best_lists = map(self._choose_closest, n_best_lists, references)
+        if self.options.closest_to is not None:
+            n_best_lists = map(self._choose_closest, n_best_lists, parallel)
         written: list[str] = []
         links: list[str] = []
         replaced: Counter[str] = Counter()
@@ -273,10 +294,13 @@ class LineTranslator:
             replaced.update(REPLACED_PREFIX + word.by for word in best.replaced)
             if best.blocked:
                 messages.append(blocked_message(self.options.input_name, number + 1, bool(best.sentences)))
+        num_empty = written.count("\n")
+        if self.options.second_column is not None:
+            written = list(map(_tsv_row, written, parallel))
         outputs = {OUTPUT: "".join(written)}
         if self.options.alignments:
             outputs[ALIGNMENTS] = "".join(links)
-        return Done(outputs, messages, {**self._counts, **replaced, EMPTY_LINES: written.count("\n")})
+        return Done(outputs, messages, {**self._counts, **replaced, EMPTY_LINES: num_empty})
 
     def _n_best(self, lines: Sequence[ParsedLine], grammars: Sequence[str | None]) -> Iterator[list[Translation]]:
         """Yield the n best translations of each line."""
@@ -342,6 +366,12 @@ class LineTranslator:
         return f"{self.options.tag} {line}"
 
 
+def _tsv_row(line: str, other: str) -> str:
+    """Return a line of output and another text as two columns; tabs inside them become spaces."""
+    columns = [text.replace("\t", " ") for text in (line.removesuffix("\n"), other)]
+    return "\t".join(columns) + "\n"
+
+
 def _groups(lines: Sequence[ParsedLine], max_sentences: int) -> Iterator[list[ParsedLine]]:
     """Yield consecutive lines with at most so many sentences together, but at least one line."""
     group: list[ParsedLine] = []
@@ -370,28 +400,64 @@ def too_many_sentences_message(input_name: str, number: int) -> str:
     return f"{input_name}:{number}: must have at most {MAX_LINE_SENTENCES:,} sentences; {EMPTY_OUTPUT}"
 
 
-def load_translator(options: TranslateOptions) -> Translator:
-    """Load the models as one translator."""
+def load_translator(options: TranslateOptions) -> Translator | PivotTranslator:
+    """Load the models as one translator.
+
+    With a pivot, the options of ensembles are for the first model, and those of unknown words and language models for
+    the second one, which writes the translations.
+    """
     from rnnsearch.translator.loading import load
 
-    translator = load(
-        list(options.models),
-        options.hardware.device,
-        replace_unknown=options.unknown_words.replace_unknown,
-        dictionary=options.unknown_words.dictionary,
-        candidates=options.search.candidates,
-        precision=options.hardware.precision,
-        weights=options.ensemble.parsed_weights(),
-        mean=options.ensemble.mean,
-        language_model=options.ensemble.lm,
-        language_model_weight=options.ensemble.lm_weight,
-        attended_word="read" if options.lines.by == "read" else None,
-        normalize=options.lines.normalize,
-    )
-    return translator.select(*options.direction.languages)
+    ensemble = options.ensemble
+    of_all: dict[str, Any] = {
+        "candidates": options.search.candidates,
+        "precision": options.hardware.precision,
+        "attended_word": "read" if options.lines.by == "read" else None,
+    }
+    of_first: dict[str, Any] = {
+        "weights": ensemble.parsed_weights(),
+        "mean": ensemble.mean,
+        "normalize": options.lines.normalize,
+    }
+    of_last: dict[str, Any] = {
+        "replace_unknown": options.unknown_words.replace_unknown,
+        "dictionary": options.unknown_words.dictionary,
+        "language_model": ensemble.lm,
+        "language_model_weight": ensemble.lm_weight,
+    }
+    source, target = options.direction.languages
+    pivot = options.pivot
+    if not pivot.is_used:
+        translator = load(list(options.models), options.hardware.device, **of_all, **of_first, **of_last)
+        return translator.select(source, target)
+    from rnnsearch.translator.pivot import pivot as through
+
+    _require_supported_by_pivot(options)
+    first = load(list(options.models), options.hardware.device, **of_all, **of_first)
+    # By default, the model itself translates further.
+    if pivot.pivot is None and all(value is None for value in of_last.values()):
+        last = first
+    else:
+        last = load(pivot.pivot or list(options.models), options.hardware.device, **of_all, **of_last)
+    # The requested beam, unless the first model must find more translations.
+    beam = options.search.beam and max(options.search.beam, pivot.pivot_n_best)
+    return through(first, last, pivot.pivot_n_best, beam, source=source, language=pivot.pivot_language, target=target)
 
 
-def search_options(translator: Translator, options: TranslateOptions) -> SearchOptions:
+def _require_supported_by_pivot(options: TranslateOptions) -> None:
+    """Raise BadParameter if an option is for single models."""
+    has_option = {
+        "--glossary": options.terms.glossary is not None,
+        "--force-terms": options.terms.force_terms,
+        "--reranker": options.search.reranker is not None,
+        "--min-confidence": options.lines.min_confidence is not None,
+    }
+    for option, is_given in has_option.items():
+        if is_given:
+            raise typer.BadParameter(f"{option} cannot be combined with --pivot, which translates with two models")
+
+
+def search_options(translator: Translator | PivotTranslator, options: TranslateOptions) -> SearchOptions:
     """Return the model's search options with those of the command in their place."""
     return translator.options(
         beam=options.search.beam,
@@ -486,6 +552,8 @@ def translation_row(translation: Translation, by_attention: bool = False) -> dic
     row |= translation.json_values("attention", "confidence", "word_confidence")
     row["replaced"] = [asdict(word) for word in translation.replaced]
     row["warnings"] = warnings(translation)
+    if translation.pivot is not None:
+        row["pivot"] = translation.pivot
     if translation.missing_terms:
         row["missing_terms"] = translation.missing_terms
     if translation.rationale is not None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rnnsearch.cli.options import SearchGroup
     from rnnsearch.search.options import SearchOptions
     from rnnsearch.text.tokenizer import Segmented
+    from rnnsearch.translator.pivot import PivotTranslator
     from rnnsearch.translator.translation import Translation
     from rnnsearch.translator.translator import Translator
 
@@ -43,11 +44,18 @@ TERMS_USED = "terms used"
 REPLACEMENT_VERBS = {"dictionary": "by the dictionary", "copy": "copied", "spelled": "spelled"}
 
 
+def models_of(translator: Translator | PivotTranslator) -> tuple[Translator, ...]:
+    """Return the models that translate one after the other."""
+    from rnnsearch.translator.translator import Translator
+
+    return (translator,) if isinstance(translator, Translator) else translator.models
+
+
 # Reranking.
 
 
 def choose_reranking(
-    translator: Translator, options: SearchOptions, group: SearchGroup, device: str
+    translator: Translator | PivotTranslator, options: SearchOptions, group: SearchGroup, device: str
 ) -> tuple[SearchOptions, Rerank | None]:
     """Return the function that reorders n-best lists, if one is requested, and the search options that it needs.
 
@@ -61,7 +69,8 @@ def choose_reranking(
         from rnnsearch.translator.rerank import load_reranker
 
         reranker = load_reranker(group.reranker, device)
-        reranker.require_languages(translator)
+        [model] = models_of(translator)  # not with --pivot (`load_translator`)
+        reranker.require_languages(model)
         if group.beam is None:
             options = reranker.wide_enough(options)
         require_several(options, "--reranker")
@@ -80,7 +89,10 @@ def require_several(options: SearchOptions, option: str) -> None:
 
 
 def build_search(
-    translator: Translator | GlossaryTranslator, options: SearchOptions, batch: int, rerank: Rerank | None
+    translator: Translator | PivotTranslator | GlossaryTranslator,
+    options: SearchOptions,
+    batch: int,
+    rerank: Rerank | None,
 ) -> Search:
     """Return a function that finds the n best translations of texts, after reranking all that the beam has found."""
     if rerank is None:

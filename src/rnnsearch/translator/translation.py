@@ -101,6 +101,8 @@ class Translation:
     sources: Mapping[str, WordAttention] = field(default_factory=dict, repr=False, compare=False)
     """Text of each source that the sentence has, and the attention to it, by language; empty for a model with one
     source. All other fields about the source are those of the first."""
+    pivot: str | None = None
+    """Translation into a third language that this one is a translation of (see `translator.pivot`)."""
     sentences: tuple[Translation, ...] = field(default=(), repr=False)
     """Translations of the sentences of a text (see `texts.join_sentences`); empty for one sentence."""
 
