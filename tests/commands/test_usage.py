@@ -16,8 +16,8 @@ from rnnsearch.config.options import MAX_INTEGER
 COMMANDS = [
     *("demo", "presets", "prepare", "train", "adapt", "lm", "report", "inspect"),
     *("translate", "score", "align", "plot", "dictionary"),
-    *("evaluate", "tune", "reranker", "calibrate", "candidates", "aligner"),
-    *("ensemble", "prune", "import", "export"),
+    *("evaluate", "tune", "reranker", "calibrate", "candidates", "aligner", "contrast"),
+    *("ensemble", "extract", "prune", "import", "export"),
     *("data", "backtranslate", "distil", "synthesise", "filter"),
     "serve",
 ]
@@ -68,6 +68,7 @@ def test_help_of_translate_groups_options_in_panels(cli):
     assert panels == [
         "Arguments",
         "Input and output",
+        "Languages",
         "Search",
         "Sampling",
         "Ensembles",

@@ -208,9 +208,10 @@ def contrast(
     ] = None,
     hardware: HardwareGroup,
 ) -> None:
-    """Measure how often the correct translation is more probable than wrong ones.
+    """Compare correct translations with wrong ones.
 
-    Prints the accuracy and its 95% interval, of all examples and of each group.
+    Measures how often the correct translation is the more probable one. Prints the accuracy and its 95% interval, of
+    all examples and of each group.
     """
     from rnnsearch.evaluation import contrastive
     from rnnsearch.translator.loading import load

@@ -70,9 +70,10 @@ def ensemble(
 
 @expand_groups
 def extract(model: Model, output: OutputFolder, direction: DirectionGroup) -> None:
-    """Write the bilingual model of one direction of a multi-way model.
+    """Write the model of one direction.
 
-    All commands accept the folder, such as export, calibrate, candidates and prune.
+    The result is a bilingual model of one of the directions of a multi-way model. All commands accept the folder, such
+    as export, calibrate, candidates and prune.
     """
     from rnnsearch.systems.extraction import extract as extract_folder
 
