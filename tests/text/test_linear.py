@@ -711,7 +711,8 @@ EXEMPT = {
         engine.recurrent.RecurrentModel engine.rnnsearch.RNNsearchModel engine.stored.read_array
         importers.folder.load_checkpoint importers.opennmt_py.read_architecture importers.opennmt_py.read_checkpoint
         ops.autotune.load_or_measure runtime.translator.load search.candidates.load_candidates
-        serve.registry.read_model_info systems.engine_file.load_engine_file systems.engine_file.load_model
+        serve.registry.read_model_info serve.registry.read_model_infos
+        systems.engine_file.load_engine_file systems.engine_file.load_model
         systems.ensemble_folder.load_checkpoints systems.folder.load_system systems.folder.load_translation_config
         systems.pruning.read_pruned training.checkpoint.load_state training.checkpoint.read_corpus_hash
         translator.language_model.load_text_model translator.loading.load translator.rerank.load_features

@@ -30,6 +30,7 @@ from rnnsearch.cli.io import (
 from rnnsearch.cli.options import (
     AlwaysBulkGroup,
     Beam,
+    DirectionGroup,
     EnsembleGroup,
     FusionGroup,
     HardwareGroup,
@@ -115,6 +116,7 @@ def backtranslate(
     beam: Beam = None,
     tag: Tag = None,
     max_source: MaxSource = 200,
+    direction: DirectionGroup,
     sampling: SamplingGroup,
     bulk: AlwaysBulkGroup,
     hardware: TranslationHardwareGroup,
@@ -131,6 +133,7 @@ def backtranslate(
     options = TranslateOptions(
         models=(model,),
         input_name=str(text),
+        direction=direction,
         lines=LineGroup(split="lines", max_source=max_source),
         search=SearchGroup(beam=beam),
         sampling=sampling,
@@ -163,6 +166,7 @@ def distil(
     ] = None,
     beam: Beam = None,
     max_source: MaxSource = 200,
+    direction: DirectionGroup,
     ensemble: EnsembleGroup,
     bulk: AlwaysBulkGroup,
     hardware: TranslationHardwareGroup,
@@ -178,6 +182,7 @@ def distil(
     options = TranslateOptions(
         models=tuple(models),
         input_name=str(source),
+        direction=direction,
         lines=LineGroup(split="lines", max_source=max_source),
         search=SearchGroup(beam=beam),
         ensemble=FusionGroup(weights=ensemble.weights, mean=ensemble.mean),
@@ -284,6 +289,7 @@ def filter_pairs(
         ),
     ] = 200,
     precision: TranslationPrecision = None,
+    direction: DirectionGroup,
     hardware: HardwareGroup,
 ) -> None:
     """Score sentence pairs and select the best.
@@ -312,16 +318,33 @@ def filter_pairs(
             from rnnsearch.evaluation.filtering import PairScores
             from rnnsearch.translator.loading import load
 
-            loaded = {name: load(model, hardware.device, precision=precision) for name, model in models.items()}
-            _write_scores(texts, scores, models, PairScores(**loaded), max_tokens)
+            loaded = {}
+            for name, model in models.items():
+                languages = direction.languages if name == "forward" else direction.languages[::-1]
+                loaded[name] = load(model, hardware.device, precision=precision).select(*languages)
+            _write_scores(texts, scores, models, PairScores(**loaded), max_tokens, direction.languages)
         if output is not None:
             _write_best_pairs(texts, num_pairs, scores, output, share, threshold)
 
 
 def _write_scores(
-    texts: FilePair, path: Path, models: dict[str, Path], pair_scores: PairScores, max_tokens: int
+    texts: FilePair,
+    path: Path,
+    models: dict[str, Path],
+    pair_scores: PairScores,
+    max_tokens: int,
+    languages: tuple[str | None, str | None],
 ) -> None:
-    """Write the score of each pair, in shards that a killed run resumes."""
+    """Write the score of each pair, in shards that a killed run resumes.
+
+    Args:
+        texts: Files of the source and target sentences.
+        path: File of scores to write.
+        models: Folders of the models.
+        pair_scores: The models.
+        max_tokens: Maximum number of tokens per sentence.
+        languages: Requested source and target language.
+    """
     from rnnsearch.bulk import Done, digest, local, run, store_at
     from rnnsearch.cli.pairs import BATCHES_PER_CHUNK, fits_limits
 
@@ -345,6 +368,8 @@ def _write_scores(
         "device": model.device.type,
         "max symbols": max_tokens,
     }
+    if any(languages):
+        fingerprint["languages"] = str(languages)
     chunks = pair_chunks(*texts, BATCHES_PER_CHUNK * model.config.search.batch_sentences)
     with shard_progress(path, "scoring", "pairs") as show_progress:
         store = store_at(f"{path}.partial")

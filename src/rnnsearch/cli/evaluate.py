@@ -270,15 +270,18 @@ def inspect(
         print_machine(threads)
 
 
+@expand_groups
 def plot(
     model: Model,
     sentence: Annotated[str, Argument(help="Source sentence.", show_default=False)],
+    *,
     target: Annotated[str | None, Option(help="Align this translation instead of the model's.")] = None,
     output: Annotated[
         Path | None, Option("-o", "--output", help="Image file: .png, .svg or .pdf.", show_default="the terminal")
     ] = None,
     unit: Annotated[Unit, Option(help="Unit of rows and columns: words, or tokens (symbols), with EOS.")] = "words",
     beam: Beam = None,
+    direction: DirectionGroup,
     device: Device = "cpu",
 ) -> None:
     """Plot the attention for one sentence."""
@@ -289,7 +292,7 @@ def plot(
     if output is not None:
         require_matplotlib()  # before the model is loaded
 
-    translator = load(model, device)
+    translator = load(model, device).select(*direction.languages)
     # Called for its check, before the sentence is translated.
     translator.require_alignments("attention")
     if target is None:

@@ -20,7 +20,16 @@ from rnnsearch.cli.io import (
     require_distinct_files,
     require_equal_lengths,
 )
-from rnnsearch.cli.options import AlignBy, Device, HardwareGroup, Model, OutputFile, SourceFile, TargetFile
+from rnnsearch.cli.options import (
+    AlignBy,
+    Device,
+    DirectionGroup,
+    HardwareGroup,
+    Model,
+    OutputFile,
+    SourceFile,
+    TargetFile,
+)
 from rnnsearch.cli.panels import expand_groups
 
 if TYPE_CHECKING:
@@ -120,9 +129,11 @@ def candidates(model: Model, source: SourceFile, target: TargetFile) -> None:
     )
 
 
+@expand_groups
 def dictionary(
     source: SourceFile,
     target: TargetFile,
+    *,
     output: OutputFile = None,
     model: Annotated[
         Path | None, Option(help="Align with this model instead of an aligner learned from the text.")
@@ -132,6 +143,7 @@ def dictionary(
     words: Annotated[int, Option(min=1, max=10, help="Maximum number of words of an entry, per language.")] = 3,
     min_count: Annotated[int, Option(min=1, help="Minimum number of occurrences.")] = 2,
     min_probability: Annotated[float, Option(min=0.0, max=1.0, help="Minimum p(target | source).")] = 0.1,
+    direction: DirectionGroup,
     device: Device = "cpu",
 ) -> None:
     """Learn a dictionary from sentence pairs.
@@ -143,6 +155,8 @@ def dictionary(
         raise BadParameter("--model has no effect with --alignments")
     if model is None and by is not None:
         raise BadParameter("--by has no effect without --model")
+    if model is None and any(direction.languages):
+        raise BadParameter("--from and --to have no effect without --model")
     require_distinct_files({"--output": output}, [source, target, alignments])
     from rnnsearch.align.dictionary import Dictionary
 
@@ -153,7 +167,7 @@ def dictionary(
     elif model is not None:
         from rnnsearch.translator.loading import load
 
-        links = iter(load(model, device).align(sources, targets, by=by))
+        links = iter(load(model, device).select(*direction.languages).align(sources, targets, by=by))
     else:
         from rnnsearch.align.aligner import learn_aligner
 
@@ -208,12 +222,13 @@ def calibrate(model: Model, source: SourceFile, reference: TargetFile, hardware:
     Writes to the model's folder; every translation then has the probability that its words are correct.
     """
     hardware.set_threads()
-    from rnnsearch.systems.folder import require_complete
+    from rnnsearch.systems.folder import load_translation_config
     from rnnsearch.translator.confidence import CALIBRATION_FILE, learn_calibration
     from rnnsearch.translator.loading import load
     from rnnsearch.utils.files import locked
 
-    require_complete(model)  # `load` also accepts an engine file, to which nothing can be added
+    # `load` also accepts an engine file and a multi-way model, to which nothing can be added.
+    load_translation_config(model)
     sources, references = read_parallel_lines(source, reference)
     calibration = learn_calibration(load(model, hardware.device).translate(sources), references)
     with locked(model):

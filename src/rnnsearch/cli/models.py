@@ -192,6 +192,7 @@ def reranker(
     n_best: Annotated[
         int, Option(min=2, max=MAX_BEAM, help="Translations to choose from; the model's beam grows to it.")
     ] = 10,
+    direction: DirectionGroup,
     hardware: HardwareGroup,
 ) -> None:
     """Learn to rerank n-best lists.
@@ -205,7 +206,8 @@ def reranker(
     require_reranker_or_new(output)
     sources, references = read_parallel_lines(source, reference)
     features = load_features(reverse, lm, hardware.device)
-    learned = learn(load(model, hardware.device), sources, references, features, method, metric, n_best)
+    translator = load(model, hardware.device).select(*direction.languages)
+    learned = learn(translator, sources, references, features, method, metric, n_best)
     learned.reranker.save(output, reverse, lm)
     typer.echo(learned.table(), nl=False)
     if learned.after <= learned.before:

@@ -164,12 +164,12 @@ def read_glossaries(arguments: Sequence[str], models: Sequence[Path]) -> dict[st
         DataError: A file is not valid.
         ModelError: A folder is not a translation model.
     """
-    from rnnsearch.serve.registry import read_model_info
+    from rnnsearch.serve.registry import read_model_infos
     from rnnsearch.translator.glossaries import read_glossary
 
     if not arguments:
         return {}
-    infos = [read_model_info(folder) for folder in models]
+    infos = [info for folder in models for info in read_model_infos(folder)]
     names = [info.name for info in infos]
     directions = {(info.source, info.target) for info in infos}
     glossaries: dict[str, Glossary] = {}

@@ -103,8 +103,9 @@ class Tuning:
         load_options: dict[str, Any] = {}
         if language_model is not None:
             load_options["language_model_weight"] = 1.0  # any weight above 0 makes `load` load the language model
-        self._translator = load(model, device, language_model=language_model, **load_options)
+        # First, because it has the better message for a model that is not bilingual.
         search = load_system(model).config.search
+        self._translator = load(model, device, language_model=language_model, **load_options)
         has_stored_weight = search.language_model is not None and language_model is None
         weight = search.language_model_weight if has_stored_weight else 0.0
         self._search = override_search(search, {"language_model_weight": weight})

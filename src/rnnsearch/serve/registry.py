@@ -13,7 +13,7 @@ import asyncio
 import gc
 import os
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -25,6 +25,8 @@ from typing import NamedTuple, TypeVar
 import torch
 
 from rnnsearch.align import aligner
+from rnnsearch.config import MultiwayConfig, RunConfig
+from rnnsearch.data.batch import Direction
 from rnnsearch.engine.file import read_header
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.search.hypothesis import SearchCancelled
@@ -37,6 +39,7 @@ from rnnsearch.serve.schemas import ModelInfo
 from rnnsearch.systems.card import best_evaluation, load_training_facts
 from rnnsearch.systems.engine_file import engine_file_config
 from rnnsearch.systems.folder import load_translation_config
+from rnnsearch.systems.multiway import require_one_direction
 from rnnsearch.text.languages import base_language, language_name
 from rnnsearch.text.markup.protected import DEFAULT_PROTECTED, ProtectedType
 from rnnsearch.text.terms import Forms, Glossary, TermMatch
@@ -44,6 +47,7 @@ from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.training.malloc import release_free_memory
 from rnnsearch.translator.confidence import CALIBRATION_FILE
 from rnnsearch.translator.loading import load
+from rnnsearch.translator.multiway import MultiwayTranslator
 from rnnsearch.translator.placement import MAX_PLACED_TERMS
 from rnnsearch.translator.translation import Translation
 from rnnsearch.translator.translator import Translator
@@ -300,22 +304,34 @@ class Registry:
         self.settings = settings
         self.models: dict[str, ModelInfo] = {}
         self._folders: dict[str, Path] = {}
+        self._directions: dict[str, list[ModelInfo]] = {}  # of multi-way models, by the name of the folder
         for folder in folders:
-            info = read_model_info(folder)
-            if info.name in self.models:
-                other = self._folders[info.name]
-                raise ModelError(f"models must have folders of different names; got {other} and {folder}")
-            self.models[info.name] = info
-            self._folders[info.name] = folder
+            infos = read_model_infos(folder)
+            if len(infos) > 1:
+                self._directions[folder_name(folder)] = infos
+            for info in infos:
+                if info.name in self.models:
+                    other = self._folders[info.name]
+                    raise ModelError(f"models must have folders of different names; got {other} and {folder}")
+                self.models[info.name] = info
+                self._folders[info.name] = folder
         self._on_batch = on_batch
         self._loaded: dict[str, ServedModel] = {}
         self._loading: dict[str, asyncio.Task[ServedModel]] = {}
         self._leases: Counter[str] = Counter()  # a model with leases stays in memory
+        self._multiway: dict[Path, MultiwayTranslator] = {}  # weights that several models in memory share
+        self._folder_locks: defaultdict[Path, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     @property
     def loaded(self) -> list[ServedModel]:
         """The models in memory."""
         return list(self._loaded.values())
+
+    def named(self, name: str | None = None) -> list[ModelInfo]:
+        """Return the models of a name: one, or all directions of a multi-way model; all models without a name."""
+        if name is None:
+            return list(self.models.values())
+        return [self.models[name]] if name in self.models else self._directions.get(name, [])
 
     def find(self, name: str | None = None, source: str | None = None, target: str | None = None) -> ModelInfo:
         """Return the model of a name, or the first one of a direction; without arguments, the first model.
@@ -323,11 +339,9 @@ class Registry:
         Raises:
             ServeError: With status 404 for an unknown name, 400 for a direction that no model (or not this one) has.
         """
-        candidates = list(self.models.values())
-        if name is not None:
-            if name not in self.models:
-                raise ServeError(404, f'model must be one of {", ".join(self.models)}; got "{name}"')
-            candidates = [self.models[name]]
+        candidates = self.named(name)
+        if not candidates:
+            raise ServeError(404, f'model must be one of {", ".join(self.models)}; got "{name}"')
         # An exact variant wins over a related one, whatever the order of the models.
         for matches in (_is_equal, _is_related):
             for info in candidates:
@@ -380,6 +394,7 @@ class Registry:
         for model in self.loaded:
             await model.batcher.close()
         self._loaded.clear()
+        self._multiway.clear()
 
     async def _load(self, info: ModelInfo) -> ServedModel:
         # Load in a thread that ends. OpenMP keeps a team of threads for each thread that has computed. If all teams
@@ -387,9 +402,16 @@ class Registry:
         # parallel region instead of standing ready, which takes several times as long.
         thread = ThreadPoolExecutor(1)
         loop = asyncio.get_running_loop()
+        folder = self._folders[info.name]
         try:
-            folder = self._folders[info.name]
-            translator = await loop.run_in_executor(thread, _load_prepared, folder, self.settings.device)
+            # Directions of a multi-way model are loaded one after the other, because they share their weights.
+            async with self._folder_locks[folder]:
+                shared = self._multiway.get(folder)
+                translator, shared = await loop.run_in_executor(
+                    thread, _load_prepared, folder, self.settings.device, info, shared
+                )
+                if shared is not None:
+                    self._multiway[folder] = shared
         except RnnsearchError as error:  # not sent to the client, because it contains paths of this machine
             log_failure("loading", error)
             raise ServeError(503, f"the model {info.name} cannot be loaded; see the server's log") from None
@@ -411,6 +433,9 @@ class Registry:
         names = [model.info.name for model in idle[: max(0, len(self._loaded) - max_loaded)]]
         del idle
         closing = [self._loaded.pop(name).batcher.close() for name in names]
+        in_use = {self._folders[name] for name in (*self._loaded, *self._loading)}
+        for folder in self._multiway.keys() - in_use:
+            del self._multiway[folder]
         for close in closing:
             await close
         if closing:
@@ -429,44 +454,106 @@ def _free_memory() -> None:
     release_free_memory()
 
 
-def _load_prepared(folder: Path, device: str) -> Translator:
-    """Load a model and prepare its search, because several threads may begin to use it at the same time."""
-    translator = load(folder, device)
+def _load_prepared(
+    folder: Path, device: str, info: ModelInfo, shared: MultiwayTranslator | None
+) -> tuple[Translator, MultiwayTranslator | None]:
+    """Load a model and prepare its search, because several threads may begin to use it at the same time.
+
+    Args:
+        folder: Folder of the model.
+        device: Device to load it on.
+        info: Description of the model.
+        shared: The multi-way model that it is a direction of, if that is in memory.
+
+    Returns:
+        The translator, and the multi-way model that it is a direction of, if it is one.
+    """
+    translator = shared or load(folder, device)
+    if isinstance(translator, MultiwayTranslator):
+        shared = translator
+        # Not `select`, which would keep the translator in memory.
+        translator = shared.load_direction(Direction((info.source,), info.target))
     translator.prepare()
-    return translator
+    return translator, shared
 
 
-def read_model_info(folder: Path) -> ModelInfo:
-    """Return the description of a model folder or engine file, without reading its weights.
+def read_model_infos(folder: Path) -> list[ModelInfo]:
+    """Return the descriptions of all directions of a model folder or engine file, without reading its weights.
+
+    A direction of a multi-way model is named like `FOLDER:de-en`.
 
     Raises:
         ModelError: The model is incomplete or does not translate.
+    """
+    if not folder.is_file():
+        config = load_translation_config(folder, multiway=True)
+        if isinstance(config.model, MultiwayConfig) and len(config.data.pairs) > 1:
+            directions = [Direction((source,), target) for source, target in config.data.pairs]
+            return [_direction_info(folder, config, direction) for direction in directions]
+    return [read_model_info(folder)]
+
+
+def read_model_info(folder: Path) -> ModelInfo:
+    """Return the description of the model of one direction in a model folder or engine file.
+
+    Raises:
+        ModelError: The model is incomplete, does not translate, or has several directions.
     """
     if folder.is_file():
         header = read_header(folder)
         config = engine_file_config(folder, header)
         calibrated = "calibration" in header
     else:
-        config = load_translation_config(folder)
+        config = load_translation_config(folder, multiway=True)
         calibrated = (folder / CALIBRATION_FILE).is_file()
+    if isinstance(config.model, MultiwayConfig):
+        if len(config.data.pairs) > 1:
+            require_one_direction(folder)
+        [(source, target)] = config.data.pairs
+    else:
+        source, target = config.data.single_source, config.data.target
+    return _model_info(folder_name(folder), source, target, config, folder, calibrated, _dev_score(folder))
+
+
+def _direction_info(folder: Path, config: RunConfig, direction: Direction) -> ModelInfo:
+    """Return the description of a direction of a multi-way model."""
+    (source,) = direction.sources
+    name = f"{folder_name(folder)}:{direction.name}"
+    score = _dev_score(folder, f" {direction.name}")
+    return _model_info(name, source, direction.target, config, folder, calibrated=False, score=score)
+
+
+def _model_info(
+    name: str, source: str, target: str, config: RunConfig, folder: Path, calibrated: bool, score: float | None
+) -> ModelInfo:
     return ModelInfo(
-        # JSON has no bytes that are not UTF-8.
-        name=os.fsencode(folder.resolve().name).decode("utf-8", "replace"),
-        source=config.data.single_source,
-        target=config.data.target,
-        source_name=language_name(config.data.single_source),
-        target_name=language_name(config.data.target),
+        name=name,
+        source=source,
+        target=target,
+        source_name=language_name(source),
+        target_name=language_name(target),
         attention=config.translation.attention is not None,
         aligner=complete_folder(folder / aligner.FOLDER).is_dir(),
         calibrated=calibrated,
-        score=_dev_score(folder),
+        score=score,
     )
 
 
-def _dev_score(folder: Path) -> float | None:
-    """Return the dev BLEU that training measured for the model's weights, or None if it did not."""
+def folder_name(folder: Path) -> str:
+    """Return the name of a folder or file, which is that of its model."""
+    # JSON has no bytes that are not UTF-8.
+    return os.fsencode(folder.resolve().name).decode("utf-8", "replace")
+
+
+def _dev_score(folder: Path, suffix: str = "") -> float | None:
+    """Return the dev BLEU that training measured for the model's weights, or None if it did not.
+
+    Args:
+        folder: The model folder.
+        suffix: End of the score's name, for a direction of a multi-way model.
+    """
     try:
-        return float(best_evaluation(load_training_facts(folder))["dev_bleu"])
+        return float(best_evaluation(load_training_facts(folder))[f"dev_bleu{suffix}"])
     except (OSError, ValueError, LookupError, TypeError):
         return None
 

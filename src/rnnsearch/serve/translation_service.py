@@ -238,7 +238,7 @@ class TranslationService:
             target: Restrict them to those of models into this language, if there are any.
             model: Restrict them to that of this model.
         """
-        models = [info for info in self._registry.models.values() if model in (None, info.name)]
+        models = self._registry.named(model)
         if target is not None:
             models = [info for info in models if base_language(target) == base_language(info.target)] or models
         return list(dict.fromkeys(info.source for info in models))

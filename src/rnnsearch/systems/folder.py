@@ -77,8 +77,12 @@ def require_complete(folder: Path) -> None:
         raise ModelError(f"{folder / CONFIG}: cannot be read: {error.strerror}") from None
 
 
-def load_translation_config(folder: Path) -> RunConfig:
+def load_translation_config(folder: Path, multiway: bool = False) -> RunConfig:
     """Return the config of a complete model folder, without reading the weights.
+
+    Args:
+        folder: The model folder.
+        multiway: True if the model may have several directions.
 
     Raises:
         ModelError: If the folder is incomplete or of another version, or if the model is not a bilingual one.
@@ -90,7 +94,7 @@ def load_translation_config(folder: Path) -> RunConfig:
         raise _version_error(folder, error) from None
     if config.model.kind == LanguageSystem.kind:
         raise ModelError(f"{folder}: translating {NEEDS_TRANSLATION_MODEL}")
-    if config.model.kind == MultiwaySystem.kind:
+    if config.model.kind == MultiwaySystem.kind and not multiway:
         require_one_direction(folder)
     return config
 

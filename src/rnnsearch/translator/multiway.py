@@ -30,7 +30,8 @@ class MultiwayTranslator(Translator):
         """
         # Not that of the base class, all of whose attributes belong to one direction.
         self._directions = tuple(directions)
-        self._load = load
+        self.load_direction = load
+        """Returns a new translator of a direction."""
         self._translators: dict[Direction, Translator] = {}
         self._num_parameters = num_parameters
 
@@ -53,7 +54,7 @@ class MultiwayTranslator(Translator):
     def select(self, source: str | None = None, target: str | None = None) -> Translator:
         direction = choose_direction(self._directions, source, target)
         if direction not in self._translators:
-            self._translators[direction] = self._load(direction)
+            self._translators[direction] = self.load_direction(direction)
         return self._translators[direction]
 
     def prepare(self) -> None:
