@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Generator
 from pathlib import Path
@@ -26,6 +27,7 @@ from rnnsearch.training.run import check, train
 from rnnsearch.translator.loading import load
 from rnnsearch.translator.translation import Translation
 from rnnsearch.translator.translator import Translator
+from tests.command_line import run
 from tests.training.toys import Recorder, random_sentences, toy_config
 
 MEAN = {"type": "mean"}
@@ -244,3 +246,80 @@ def test_tasks_for_one_source_name_the_reason(folder: Path, translator: Translat
         _ = translator.system.source
     with pytest.raises(ModelError, match=f"posterior attention {reason} several"):
         translator.score([("a", "b")], ["c"], by="posterior")
+
+
+# Averaging of distributions.
+
+
+def test_late_averaging_is_the_mean_of_single_sources(folder: Path, translator: Translator) -> None:
+    late = load(folder, averaging="late")
+    first, second = ROWS[1], ROWS[2].upper()
+    target = ROWS[3]
+    scores = [one.token_scores for one in translator.score([(first, None), (None, second)], [target] * 2)]
+    [both] = late.score([(first, second)], [target])
+    np.testing.assert_allclose(np.exp(both.token_scores), (np.exp(scores[0]) + np.exp(scores[1])) / 2, rtol=1e-4)
+    [early] = translator.score([(first, second)], [target])
+    [mean] = load(folder, averaging="both").score([(first, second)], [target])
+    expected = (np.exp(early.token_scores) + np.exp(both.token_scores)) / 2
+    np.testing.assert_allclose(np.exp(mean.token_scores), expected, rtol=1e-4)
+    assert set(mean.alignments) == set(both.alignments) == {"aa", "cc"}
+
+
+def test_late_averaging_of_one_source_equals_the_model(folder: Path, translator: Translator) -> None:
+    sentence = {"cc": ROWS[1].upper()}
+    assert values(load(folder, averaging="late").translate(sentence))[0] == values(translator.translate(sentence))[0]
+
+
+# Commands.
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with parallel files; the second line has no `aa`, the third no `cc`."""
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "aa").write_text("".join(f"{row}\n" for row in (ROWS[0], "", ROWS[2])))
+    (folder / "cc").write_text("".join(f"{row.upper()}\n" for row in (ROWS[0], ROWS[1], "")))
+    (folder / "bb").write_text("".join(f"{row}\n" for row in ROWS[3:6]))
+    (folder / "tsv").write_text(f"{ROWS[0]}\t{ROWS[0].upper()}\n\t{ROWS[1].upper()}\n{ROWS[2]}\n")
+    return folder
+
+
+def test_translate_reads_parallel_files_or_columns(folder: Path, files: Path, translator: Translator) -> None:
+    sentences = [(ROWS[0], ROWS[0].upper()), (None, ROWS[1].upper()), (ROWS[2], None)]
+    expected = [one.text for one in translator.translate(sentences)]
+    parallel = run("translate", folder, "-i", f"{files / 'aa'}|{files / 'cc'}", "--alignments", files / "links")
+    assert parallel.out.splitlines() == expected, parallel.err
+    assert run("translate", folder, "-i", files / "tsv").out == parallel.out
+    links = [line.split("\t") for line in (files / "links").read_text().splitlines()]
+    assert [len(columns) for columns in links] == [2, 2, 2]
+    assert links[1][0] == links[2][1] == ""
+    rows = run("translate", folder, "-i", files / "tsv", "--format", "json").out.splitlines()
+    assert json.loads(rows[0])["sources"] == {"aa": ROWS[0], "cc": ROWS[0].upper()}
+    assert json.loads(rows[1])["alignments"].keys() == {"cc"}
+
+
+def test_score_align_and_evaluate_read_parallel_files(folder: Path, files: Path) -> None:
+    sources = f"{files / 'aa'}|{files / 'cc'}"
+    scores = run("score", folder, sources, files / "bb").out.splitlines()
+    assert len(scores) == 3 and all(float(score) < 0 for score in scores)
+    links = run("align", folder, sources, files / "bb").out.splitlines()
+    assert [len(line.split("\t")) for line in links] == [2, 2, 2]
+    done = run("evaluate", folder, sources, files / "bb", "--no-card")
+    assert done.code == 0 and "BLEU" in done.out, done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["score", "MODEL", "aa", "bb"], 'must be one file per source (aa, cc), separated by "|"; got 1'),
+        (["translate", "MODEL", "-i", "tsv", "--tags"], "needs a model with one source; this one has aa and cc"),
+        (["translate", "MODEL", "-i", "tsv", "--protect", "urls"], "needs a model with one source"),
+        (["translate", "MODEL", "-i", "wide"], "wide:2: must have at most one column per source (aa, cc); got 3"),
+    ],
+)
+def test_commands_name_the_problem(arguments: list[str], message: str, folder: Path, files: Path) -> None:
+    (files / "wide").write_text("a\tb\na\tb\tc\n")
+    named = {"MODEL": folder, **{name: files / name for name in ("aa", "bb", "tsv", "wide")}}
+    result = run(*(named.get(argument, argument) for argument in arguments))
+    assert result.code == 1
+    assert message in result.err

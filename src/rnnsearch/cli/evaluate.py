@@ -6,7 +6,7 @@ a test compares. Tests: tests/commands/test_evaluate.py, tests/evaluation/test_t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from typer import Argument, BadParameter, Option
 
-from rnnsearch.cli.io import print_message, read_parallel_documents, read_parallel_lines, require_equal_lengths
+from rnnsearch.cli.io import (
+    print_message,
+    read_parallel_documents,
+    read_parallel_lines,
+    read_sources,
+    require_equal_lengths,
+)
 from rnnsearch.cli.options import AlignBy, Beam, Device, DirectionGroup, HardwareGroup, Model, SourceFile, TargetFile
 from rnnsearch.cli.panels import OptionGroup, expand_groups
 from rnnsearch.text.alignment_types import AlignedBy, Unit
@@ -24,6 +30,7 @@ if TYPE_CHECKING:
     from rnnsearch.evaluation.tuning import Trial
     from rnnsearch.search.options import SearchOptions
     from rnnsearch.text.alignments import Links
+    from rnnsearch.text.several_sources import SourceText
     from rnnsearch.translator.translator import Translator
 
 
@@ -130,10 +137,12 @@ def _assess(
     also = comparison.also or []
     compared = [] if comparison.baseline is None else [comparison.baseline]
     documents: list[int] | None = None
+    sources: Sequence[SourceText]
     if has_documents:
+        translator.require_one_source("evaluating documents")
         (sources, references, *rest), documents = read_parallel_documents(source, reference, *also, *compared)
     else:
-        sources, references = read_parallel_lines(source, reference)
+        sources, references = read_sources(source, reference, translator.sources)
         rest = [read_parallel_lines(reference, path)[1] for path in (*also, *compared)]
     more_references = rest[: len(also)]
     baseline = None

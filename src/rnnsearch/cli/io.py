@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BufferedIOBase
 from pathlib import Path
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from rnnsearch.data.progress import Progress as StageProgress
+    from rnnsearch.text.several_sources import SourceText
 
 MAX_CHUNK_SQUARED_CHARACTERS = 1 << 31
 """Limit of the sum of squared line lengths of a chunk, because stored attention weights grow with the squared length.
@@ -200,14 +201,59 @@ def require_equal_lengths(source: Path, source_lines: int, target: Path, target_
         )
 
 
-def count_pairs(source: Path, target: Path) -> int:
-    """Return the number of lines of two files; raise DataError if it differs."""
+def source_files(source: Path, sources: Sequence[str]) -> list[Path]:
+    """Return the file of each source, given that of a single source or all of them, separated by "|".
+
+    Raises:
+        DataError: Several sources have another number of files.
+    """
+    if len(sources) == 1:
+        return [source]
+    files = str(source).split("|")
+    if len(files) != len(sources) or not all(map(str.strip, files)):
+        must = f'must be one file per source ({", ".join(sources)}), separated by "|"'
+        raise DataError(f"{source}: {must}; got {len(list(filter(str.strip, files)))}")
+    return [Path(name.strip()) for name in files]
+
+
+def read_sources(source: Path, target: Path, sources: Sequence[str]) -> tuple[list[SourceText], list[str]]:
+    """Return the lines of parallel files: those of each source, if there are several, and the target's.
+
+    Args:
+        source: Source file or files (see `source_files`).
+        target: Target file.
+        sources: Names of the sources.
+
+    Raises:
+        DataError: The numbers of files or lines differ.
+    """
+    columns = []
+    for path in source_files(source, sources):
+        lines, target_lines = read_parallel_lines(path, target)
+        columns.append(lines)
+    return list(columns[0] if len(sources) == 1 else zip(*columns, strict=True)), target_lines
+
+
+def count_lines(first: Path, *others: Path) -> int:
+    """Return the number of lines of parallel files; raise DataError if it differs."""
     from rnnsearch.data.corpus import read_lines
 
-    source_lines = sum(1 for _ in read_lines(source, truncate=True))
-    target_lines = sum(1 for _ in read_lines(target, truncate=True))
-    require_equal_lengths(source, source_lines, target, target_lines)
-    return source_lines
+    num_lines = sum(1 for _ in read_lines(first, truncate=True))
+    for path in others:
+        require_equal_lengths(first, num_lines, path, sum(1 for _ in read_lines(path, truncate=True)))
+    return num_lines
+
+
+def count_pairs(source: Path, target: Path) -> int:
+    """Return the number of lines of two files; raise DataError if it differs."""
+    return count_lines(source, target)
+
+
+def line_chunks(paths: Sequence[Path], size: int) -> Iterator[list[str]]:
+    """Yield the rows of parallel files in chunks; the lines of a row are joined by line feeds."""
+    from rnnsearch.data.corpus import read_lines
+
+    return chunked(map("\n".join, zip(*(read_lines(path, truncate=True) for path in paths), strict=True)), size)
 
 
 def line_pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:

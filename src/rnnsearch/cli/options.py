@@ -37,7 +37,13 @@ Models = Annotated[
     list[Path],
     Argument(help="Model folder; give several for an ensemble.", metavar="MODEL", show_default=False),
 ]
-SourceFile = Annotated[Path, Argument(help="Source text, one sentence per line.", show_default=False)]
+SourceFile = Annotated[
+    Path,
+    Argument(
+        help="Source text, one sentence per line; for a model with several sources, a file of each: A|B.",
+        show_default=False,
+    ),
+]
 TargetFile = Annotated[
     Path, Argument(help="Target text, one sentence per line, parallel to the source.", show_default=False)
 ]
@@ -196,7 +202,14 @@ class FileGroup(OptionGroup):
     panel = "Input and output"
 
     input: Annotated[
-        Path | None, Option("-i", "--input", callback=path_unless_dash, help="Input file instead of standard input.")
+        Path | None,
+        Option(
+            "-i",
+            "--input",
+            callback=path_unless_dash,
+            help="Input file instead of standard input; for a model with several sources, a file of each, A|B, or one "
+            "with a column per source.",
+        ),
     ] = None
     output: OutputFile = None
     alignments: Annotated[Path | None, Option(help="Write word alignments (Pharaoh format) to this file.")] = None
@@ -475,8 +488,16 @@ class EnsembleGroup(OptionGroup):
 
 @dataclass(frozen=True)
 class FusionGroup(EnsembleGroup):
-    """Combination of several models and a language model."""
+    """Combination of several models, sources and a language model."""
 
+    averaging: Annotated[
+        Literal["early", "late", "both"] | None,
+        Option(
+            help="For a model with several sources: the decoder reads all of them, or the distributions of each are "
+            "averaged.",
+            show_default="the model's setting",
+        ),
+    ] = None
     lm: Annotated[
         Path | None,
         Option(help="Language model folder whose scores are added (shallow fusion).", show_default=False),

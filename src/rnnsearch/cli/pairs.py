@@ -7,16 +7,18 @@ Tests: tests/commands/test_align.py, tests/commands/test_filter.py.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rnnsearch.cli.io import count_pairs, pair_chunks, print_message, rereadable
+from rnnsearch.cli.io import count_lines, line_chunks, print_message, rereadable, source_files
+from rnnsearch.errors import DataError
 
 if TYPE_CHECKING:
     from rnnsearch.bulk import Counts
     from rnnsearch.text.alignment_types import AlignedBy, Symmetrisation, Unit
     from rnnsearch.text.alignments import Link
+    from rnnsearch.text.several_sources import SourceText
     from rnnsearch.text.tokenizer import Tokenizer
     from rnnsearch.translator.translation import Translation
     from rnnsearch.translator.translator import Translator
@@ -33,10 +35,10 @@ TRANSLATIONS = "translations with attention"
 
 
 class PairChunk(NamedTuple):
-    """Some line pairs of two files. A pair that is too long is empty here and stored in `skipped`."""
+    """Some line pairs of parallel files. A pair that is too long is empty here and stored in `skipped`."""
 
-    sources: list[str]
-    """Source lines."""
+    sources: list[SourceText]
+    """Source lines; for a model with several sources, the lines of each."""
     targets: list[str]
     """Target lines."""
     skipped: list[tuple[str, str] | None]
@@ -44,46 +46,74 @@ class PairChunk(NamedTuple):
 
 
 def read_pairs(translator: Translator, source: Path, target: Path, max_tokens: int) -> Iterator[PairChunk]:
-    """Yield the line pairs of two files; report and skip those with a sentence beyond the limits.
+    """Yield the line pairs of parallel files; report and skip those with a sentence beyond the limits.
 
     The limits are `max_tokens` tokens, and MAX_LINE_BYTES, above which a line is not even tokenized.
+
+    Args:
+        translator: The model.
+        source: Source file; for a model with several sources, their files, separated by "|".
+        target: Target file.
+        max_tokens: Maximum number of tokens of a sentence.
 
     Raises:
         DataError: The files have different numbers of lines.
     """
     number = 1
     size = BATCHES_PER_CHUNK * translator.config.search.batch_sentences
-    with rereadable(source, target) as (source_copy, target_copy):
-        count_pairs(source_copy, target_copy)
-        for lines in pair_chunks(source_copy, target_copy, size):
-            yield _pair_chunk(translator, lines, number, (source, target), max_tokens)
+    paths = [*source_files(source, translator.sources), target]
+    with rereadable(*paths) as copies:
+        count_lines(*copies)
+        for lines in line_chunks(copies, size):
+            yield _pair_chunk(translator, lines, number, paths, max_tokens)
             number += len(lines)
 
 
 def _pair_chunk(
-    translator: Translator, lines: list[str], first: int, paths: tuple[Path, Path], max_tokens: int
+    translator: Translator, lines: list[str], first: int, paths: Sequence[Path], max_tokens: int
 ) -> PairChunk:
     """Return pairs as a chunk, without those that are too long.
 
     Args:
-        lines: Pairs as `cli.io.pair_chunks` yields them: source and target in one string, with a newline between.
+        lines: Pairs as `cli.io.line_chunks` yields them: sources and target in one string, with newlines between.
         first: Number of the first line.
-        paths: Source and target file, for messages.
+        paths: Source files and target file, for messages.
     """
     chunk = PairChunk([], [], [])
-    tokenizers = (translator.source, translator.target)
+    languages = (*translator.sources, translator.languages[1])
+    tokenizers = [translator.system.tokenizers[language] for language in languages]
     for number, line in enumerate(lines, first):
-        pair = line.split("\n")
+        row = line.split("\n")
         fits = True
-        for path, sentence, tokenizer in zip(paths, pair, tokenizers, strict=True):
+        for path, sentence, tokenizer in zip(paths, row, tokenizers, strict=True):
             if not fits_limits(sentence, max_tokens, tokenizer):
                 fits = False
                 print_message(too_long_message(path, number, max_tokens, "--max-symbols"))
-        source, target = pair
-        chunk.sources.append(source if fits else "")
+        *sources, target = row
+        if not fits:
+            chunk.sources.append("")
+        else:
+            chunk.sources.append(sources if translator.has_several_sources else sources[0])
         chunk.targets.append(target if fits else "")
-        chunk.skipped.append(None if fits else (source, target))
+        chunk.skipped.append(None if fits else ("\t".join(sources), target))
     return chunk
+
+
+def source_columns(line: str, sources: Sequence[str], location: str) -> tuple[str, ...]:
+    """Return the text in each source of a line: its columns, separated by tabs or (from parallel files) by line feeds.
+
+    Missing columns are sources that the sentence does not have.
+
+    Raises:
+        DataError: The line has more columns than there are sources.
+    """
+    if len(sources) == 1:
+        return (line,)
+    columns = line.split("\n" if "\n" in line else "\t")
+    if len(columns) > len(sources):
+        must = f"must have at most one column per source ({', '.join(sources)})"
+        raise DataError(f"{location}: {must}; got {len(columns)}")
+    return (*columns, *[""] * (len(sources) - len(columns)))
 
 
 def fits_byte_limit(line: str) -> bool:
@@ -113,6 +143,28 @@ def pharaoh_line(links: Collection[Link]) -> str:
     return format_pharaoh(links) + "\n"
 
 
+def source_links_line(translation: Translation, sources: Sequence[str], unit: Unit, words_before: int = 0) -> str:
+    """Return the links of each source, separated by tabs, as a line; a missing source has none.
+
+    Args:
+        translation: A translation by a model with several sources.
+        sources: Names of the sources, in the order of the columns.
+        unit: Link words or tokens.
+        words_before: Number of words before the translation in its output line.
+    """
+    from rnnsearch.text.alignments import format_pharaoh
+
+    columns = []
+    for name in sources:
+        links: Collection[Link] = ()
+        if name in translation.sources and unit == "words":
+            links = [(source, words_before + target) for source, target in translation.alignments[name]]
+        elif name in translation.sources:
+            links = translation.sources[name].token_links
+        columns.append(format_pharaoh(links))
+    return "\t".join(columns) + "\n"
+
+
 class LinkWriter:
     """Writes the links of translations as Pharaoh lines, for `align` and `translate --alignments`.
 
@@ -120,7 +172,9 @@ class LinkWriter:
     `warn_of_uniform_attention` can warn of a model whose attention is nearly uniform.
     """
 
-    def __init__(self, unit: Unit, by: AlignedBy | None, counts: Counts) -> None:
+    def __init__(self, unit: Unit, by: AlignedBy | None, counts: Counts, sources: Sequence[str] = ()) -> None:
+        """Store the options; with several `sources`, a line has one column of links per source."""
+        self._sources = sources
         self._unit = unit
         self._always_attention = by == "attention"
         self._counts = counts
@@ -135,7 +189,9 @@ class LinkWriter:
         if by_attention:
             count_attention_information(translation, self._counts)
         if words_before is None:
-            return pharaoh_line(())
+            return "\t" * (len(self._sources) - 1) + pharaoh_line(())
+        if len(self._sources) > 1:
+            return source_links_line(translation, self._sources, self._unit, words_before)
         if self._unit == "symbols":
             return pharaoh_line(translation.attended_tokens if by_attention else translation.token_alignment)
         links = translation.attended if by_attention else translation.alignment

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from typer import BadParameter, Option
 
 from rnnsearch.cli.bulk import require_files, run_in_shards
-from rnnsearch.cli.io import input_chunks, open_output, print_message, require_distinct_files
+from rnnsearch.cli.io import (
+    count_lines,
+    input_chunks,
+    line_chunks,
+    open_output,
+    print_message,
+    require_distinct_files,
+    source_files,
+)
 from rnnsearch.cli.options import (
     AlignBy,
     AlignmentUnit,
@@ -127,6 +135,7 @@ def translate(
 
         [only_model] = models_of(translator.translator)
         splits_sentences = lines.split == "sentences"
+        only_model.require_one_source("the prompt")
         Prompt(only_model, Console(), translator.search_options, splits_sentences).run()
         return
     report_counts(options, _translate_stream(translator, files))
@@ -144,7 +153,7 @@ def _translate_stream(translator: LineTranslator, files: FileGroup) -> Counts:
 
         def chunks() -> Iterator[Done]:
             translated_lines = 0
-            for lines in input_chunks(files.input, translator.chunk_size):
+            for lines in _input_chunks(translator, files.input):
                 done = translator.translate(lines, translated_lines)
                 translated_lines += len(lines)
                 for message in done.messages:
@@ -156,6 +165,16 @@ def _translate_stream(translator: LineTranslator, files: FileGroup) -> Counts:
                 yield Done({}, [], done.counts)
 
         return Done.concatenate(chunks()).counts
+
+
+def _input_chunks(translator: LineTranslator, path: Path | None) -> Iterator[list[str]]:
+    """Yield the lines of the input in chunks; those of several parallel files are joined by line feeds."""
+    several = translator.several
+    if path is None or several is None or "|" not in str(path):
+        return input_chunks(path, translator.chunk_size)
+    paths = source_files(path, several.sources)
+    count_lines(*paths)
+    return line_chunks(paths, translator.chunk_size)
 
 
 @expand_groups
@@ -233,6 +252,7 @@ def align(
         report_missing_aligner,
         warn_of_uniform_attention,
     )
+    from rnnsearch.text.several_sources import single_texts
     from rnnsearch.translator.loading import load
 
     translator = load(model, hardware.device).select(*direction.languages)
@@ -241,6 +261,7 @@ def align(
     report_missing_aligner(translator, requested_by)
     bidirectional = None
     if reverse is not None:
+        translator.require_one_source("alignment in both directions")
         if by == "aligner" or unit == "symbols":
             raise BadParameter(
                 "--reverse needs --by attention, read or posterior, and --unit words (an aligner already combines both "
@@ -253,11 +274,12 @@ def align(
     elif symmetrise is not None:
         raise BadParameter("--symmetrise has no effect without --reverse")
     counts: Counts = {}
-    links = LinkWriter(unit, by, counts)
+    links = LinkWriter(unit, by, counts, translator.sources)
     with open_output(output) as file:
         for sources, targets, _ in read_pairs(translator, source, target, max_tokens):
             if bidirectional is not None:
-                file.writelines(map(pharaoh_line, bidirectional.links(sources, targets)))
+                texts = single_texts(sources, translator.sources)
+                file.writelines(map(pharaoh_line, bidirectional.links(texts, targets)))
             elif by == "aligner":
                 file.writelines(map(pharaoh_line, translator.align(sources, targets, unit, by)))
             else:

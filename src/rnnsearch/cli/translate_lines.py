@@ -39,6 +39,7 @@ from rnnsearch.cli.pairs import (
     LinkWriter,
     fits_byte_limit,
     report_missing_aligner,
+    source_columns,
     too_long_message,
     warn_of_uniform_attention,
 )
@@ -193,6 +194,8 @@ class ParsedLine(NamedTuple):
     """The text and its markup."""
     spans: list[tuple[int, int]]
     """Characters [start, end) of each sentence in the text; one span of the whole text for a single sentence."""
+    sources: tuple[str, ...] | None = None
+    """The text in each source of a model with several, which are one sentence; None for a model with one source."""
 
 
 class LineTranslator:
@@ -200,6 +203,7 @@ class LineTranslator:
 
     Attributes:
         chunk_size: Number of lines that are sorted by length together.
+        several: The translator if its model has several sources, otherwise None.
     """
 
     def __init__(self, options: TranslateOptions, translator: Translator | PivotTranslator | None = None) -> None:
@@ -213,6 +217,10 @@ class LineTranslator:
         self.options = options
         self.translator = translator or load_translator(options)
         self.translator.protect = options.terms.protected_types()
+        self.several = several_sources(self.translator)
+        if self.several is not None:
+            self._require_options_for(self.several)
+            self.several.protect = ()
         self._counts: Counts = {}
         if options.alignments or options.terms.tags:
             # Called for its check, so that errors come before the first line is translated.
@@ -243,7 +251,19 @@ class LineTranslator:
         # With --by read the model is loaded so that its attention is that of the position after each word.
         by: AlignedBy | None = "attention" if options.lines.by == "read" else options.lines.by
         self._writer = TranslationWriter(options, by, self._confidence)
-        self._links = LinkWriter(options.lines.unit, by, self._counts)
+        sources = () if self.several is None else self.several.sources
+        self._links = LinkWriter(options.lines.unit, by, self._counts, sources)
+
+    def _require_options_for(self, several: Translator) -> None:
+        """Raise ModelError, because the model has several sources, if an option needs one."""
+        options = self.options
+        for is_used, task in (
+            (options.has_markup, "translating markup, or text that is preserved,"),
+            (options.terms.glossary is not None, "translating with a glossary"),
+            (options.closest_to is not None, "interpolation with references"),
+        ):
+            if is_used:
+                several.require_one_source(task)
 
     def _glossary_translator(self) -> GlossaryTranslator | None:
         terms = self.options.terms
@@ -310,6 +330,10 @@ class LineTranslator:
             sentences: list[str | Segmented] = []
             documents: list[int] = []
             for line, grammar in zip(group, remaining_grammars, strict=False):
+                if line.sources is not None:
+                    assert self.several is not None
+                    sentences += self.several.segment([line.sources])
+                    continue
                 texts_of_line = [line.marked.text[start:end] for start, end in line.spans]
                 # Terms are found in texts, so a glossary takes placeholders by the default grammar.
                 if grammar is not None and self.options.terms.glossary is None:
@@ -319,7 +343,8 @@ class LineTranslator:
                 if not self.options.lines.documents or not line.marked.text.strip():
                     self._document += 1
                 documents += [self._document] * len(texts_of_line)
-            sentences_in_order = self._order.with_context(sentences, documents)
+            # A model with several sources reads no context.
+            sentences_in_order = self._order.with_context(sentences, documents) if documents else sentences
             texts = [line.marked.text for line in group]
             spans = [line.spans for line in group]
             results = assign_sentences(texts, spans, self._search(sentences_in_order), self.translator.languages[1])
@@ -336,12 +361,12 @@ class LineTranslator:
         skipped: list[str | None] = []
         messages: list[str] = []
         for number, line in enumerate(lines, first + 1):
-            text = self._parse(line) if fits_byte_limit(line) else None
+            text = self._parse(line, number) if fits_byte_limit(line) else None
             if text is not None and self._fits(text, max_tokens):
                 parsed.append(text)
                 skipped.append(None)
                 continue
-            parsed.append(self._parse(""))
+            parsed.append(self._parse("", number))
             skipped.append(line)
             if text is not None and len(text.spans) > MAX_LINE_SENTENCES:
                 messages.append(too_many_sentences_message(self.options.input_name, number))
@@ -349,13 +374,21 @@ class LineTranslator:
                 messages.append(too_long_message(self.options.input_name, number, max_tokens, "--max-source"))
         return parsed, skipped, messages
 
-    def _parse(self, line: str) -> ParsedLine:
+    def _parse(self, line: str, number: int) -> ParsedLine:
+        """Return a line without its markup, and its sentences or sources; `number` is that of the line, from 1."""
+        if self.several is not None:
+            sources = source_columns(line, self.several.sources, f"{self.options.input_name}:{number}")
+            return ParsedLine(MarkedText(sources[0], tags=False), [(0, len(sources[0]))], sources)
         marked = MarkedText(line, tags=self.options.terms.tags)
         if self.options.lines.split == "lines":
             return ParsedLine(marked, [(0, len(marked.text))])
         return ParsedLine(marked, line_spans(marked.text, self.translator.languages[0]))
 
     def _fits(self, line: ParsedLine, max_tokens: int) -> bool:
+        if self.several is not None and line.sources is not None:
+            names = zip(line.sources, self.several.sources, strict=True)
+            tokenizers = self.several.system.tokenizers
+            return all(tokenizers[name].fits(text, max_tokens) for text, name in names)
         if len(line.spans) > MAX_LINE_SENTENCES:
             return False
         return all(self.translator.source.fits(line.marked.text[start:end], max_tokens) for start, end in line.spans)
@@ -400,6 +433,15 @@ def too_many_sentences_message(input_name: str, number: int) -> str:
     return f"{input_name}:{number}: must have at most {MAX_LINE_SENTENCES:,} sentences; {EMPTY_OUTPUT}"
 
 
+def several_sources(translator: Translator | PivotTranslator) -> Translator | None:
+    """Return a translator if its model has several sources, otherwise None."""
+    from rnnsearch.translator.translator import Translator
+
+    if isinstance(translator, Translator) and translator.has_several_sources:
+        return translator
+    return None
+
+
 def load_translator(options: TranslateOptions) -> Translator | PivotTranslator:
     """Load the models as one translator.
 
@@ -418,6 +460,7 @@ def load_translator(options: TranslateOptions) -> Translator | PivotTranslator:
         "weights": ensemble.parsed_weights(),
         "mean": ensemble.mean,
         "normalize": options.lines.normalize,
+        "averaging": ensemble.averaging,
     }
     of_last: dict[str, Any] = {
         "replace_unknown": options.unknown_words.replace_unknown,
@@ -554,6 +597,9 @@ def translation_row(translation: Translation, by_attention: bool = False) -> dic
     row["warnings"] = warnings(translation)
     if translation.pivot is not None:
         row["pivot"] = translation.pivot
+    if translation.sources:
+        row["sources"] = translation.source_texts
+        row["alignments"] = translation.alignments
     if translation.missing_terms:
         row["missing_terms"] = translation.missing_terms
     if translation.rationale is not None:

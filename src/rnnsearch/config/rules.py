@@ -431,6 +431,7 @@ TRANSLATION_NO_EFFECT: tuple[NoEffect, ...] = (
         lambda config: config.search.replace_unknown == "copy" and config.translation.target_characters is not None,
         "with a model that spells unknown words",
     ),
+    NoEffect(("search.averaging",), lambda config: config.translation.sources is None, "without [model.sources]"),
     NoEffect(
         ("search.dictionary",),
         lambda config: config.search.replace_unknown != "dictionary",
@@ -462,6 +463,7 @@ LANGUAGE_MODEL_NO_EFFECT: tuple[NoEffect, ...] = (
             "search.candidates",
             "search.language_model",
             "search.coverage_penalty",
+            "search.averaging",
         ),
         lambda _: True,
         "with a language model",

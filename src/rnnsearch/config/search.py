@@ -91,6 +91,10 @@ class SearchConfig(Table):
     """The target word that a step's attention is reported for, in alignments, heat maps and `<unk>` replacement: the
     word predicted at the step, or the word just read (Luong et al. 2015, footnote 14), if the decoder attends after
     reading. Default: `objective.supervision.word`, otherwise `"predicted"`."""
+    averaging: Literal["early", "late", "both"] = "early"
+    """For a model with [several sources](multilingual.md#several-sources): the decoder reads all
+    sources (`early`), the distributions of each source alone are averaged (`late`), or the mean of
+    both (Firat et al. 2016, "Zero-resource translation")."""
     language_model: str | None = None
     """Folder of a language model over the same target tokens for [shallow fusion](language-models.md#shallow-fusion).
     Not in a run file; `rnnsearch tune` adds it to the model folder."""

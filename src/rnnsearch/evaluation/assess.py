@@ -24,6 +24,7 @@ from rnnsearch.search.options import SearchOptions
 from rnnsearch.systems.card import add_scores, load_training_facts
 from rnnsearch.text.alignment_types import AlignedBy
 from rnnsearch.text.alignments import Links, words
+from rnnsearch.text.several_sources import SourceText, shown_text
 from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.text.words import count_words
 from rnnsearch.translator.confidence import reliability_bins
@@ -36,7 +37,7 @@ class Assessment:
     """A model's translations of a test set, and their scores."""
 
     sources: Sequence[str]
-    """Source sentences."""
+    """Source sentences; of several sources, the first text of each sentence."""
     references: Sequence[str]
     """Reference of each source sentence."""
     translations: Sequence[Translation]
@@ -60,7 +61,7 @@ class Assessment:
 
 def assess(
     translator: Translator,
-    sources: Sequence[str],
+    sources: Sequence[SourceText],
     references: Sequence[str],
     name: str = "this system",
     options: SearchOptions | None = None,
@@ -77,7 +78,7 @@ def assess(
 
     Args:
         translator: The model.
-        sources: Source sentences.
+        sources: Source sentences; if the model has several sources, the texts in each.
         references: Reference translations.
         name: Name of the system in tables.
         options: Search options; None uses the model's.
@@ -97,9 +98,10 @@ def assess(
     if gold:
         translator.require_alignments(align_by)
     options = options or translator.options()
-    in_order: Sequence[str | Segmented] = sources
+    texts = [shown_text(source) for source in sources]
+    in_order: Sequence[SourceText | Segmented] = sources
     if documents is not None:
-        in_order = translator.with_context(sources, documents)
+        in_order = translator.with_context(texts, documents)
     translations = [best[0] for best in translator.n_best(in_order, options)]
     evaluation = evaluate(
         [t.text for t in translations],
@@ -107,7 +109,7 @@ def assess(
         more_references=more_references,
         name=name,
         language=translator.languages[1],
-        sources=sources,
+        sources=texts,
         no_unk=_translate_known(translator, sources, in_order, references, options),
         baseline=baseline,
         alignment=_alignment_scores(translator, sources, references, gold, align_by) if gold else None,
@@ -115,13 +117,13 @@ def assess(
         confidence=reliability_bins(translations, references),
         documents=documents,
     )
-    return Assessment(sources, references, translations, evaluation, options)
+    return Assessment(texts, references, translations, evaluation, options)
 
 
 def _translate_known(
     translator: Translator,
-    sources: Sequence[str],
-    in_order: Sequence[str | Segmented],
+    sources: Sequence[SourceText],
+    in_order: Sequence[SourceText | Segmented],
     references: Sequence[str],
     options: SearchOptions,
 ) -> list[str | None] | None:
@@ -150,7 +152,7 @@ def _translate_known(
 
 def _alignment_scores(
     translator: Translator,
-    sources: Sequence[str],
+    sources: Sequence[SourceText],
     references: Sequence[str],
     gold: tuple[str, Sequence[Links]],
     align_by: AlignedBy | None,
@@ -158,7 +160,7 @@ def _alignment_scores(
     """Align the references and return the scores against gold links; raise DataError for links beyond a sentence."""
     name, gold_links = gold
     for number, (links, source, reference) in enumerate(zip(gold_links, sources, references, strict=False), 1):
-        check_range(links.possible, len(words(source)), len(words(reference)), f"{name}:{number}")
+        check_range(links.possible, len(words(shown_text(source))), len(words(reference)), f"{name}:{number}")
     predicted = [set(links) for links in translator.align(sources, references, by=align_by)]
     return alignment_error(predicted, gold_links)
 

@@ -40,6 +40,8 @@ from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.search.candidates import ColumnChooser
 from rnnsearch.search.char_decoding import spell_unknown_words
 from rnnsearch.search.decode import make_several_sources, make_sources
+from rnnsearch.search.ensemble import EnsembleMember, EnsembleScorer
+from rnnsearch.search.late_average import LateAverage
 from rnnsearch.search.model_scorer import FastestScorer, ModelScorer, fastest_scorer
 from rnnsearch.search.reattend import copied_attention, posterior_attention
 from rnnsearch.search.scorer import Scorer, Sources
@@ -248,10 +250,23 @@ class TranslationSystem(Trainable[TranslationModel]):
             # The embeddings of all words in the vocabulary are composed once, not once per batch.
             assert isinstance(model.source_embedding, ComposedEmbedding)
             model = model.with_source_embedding(model.source_embedding.precompute(inventory.known))
-        return fastest_scorer(model, precision)
+        fastest = fastest_scorer(model, precision)
+        return fastest._replace(scorer=self._averaged(fastest.scorer))
 
     def reference_scorer(self) -> Scorer:
-        return ModelScorer(self.model)
+        return self._averaged(ModelScorer(self.model))
+
+    def _averaged(self, scorer: Scorer) -> Scorer:
+        """Return the scorer of several sources by `search.averaging`, given that of the model."""
+        averaging = self.config.search.averaging
+        if averaging == "early" or not isinstance(self.model, MultiSourceModel):
+            return scorer
+        names = self.model.source_names
+        late = LateAverage(dict.fromkeys(names, scorer))
+        if averaging == "late":
+            return late
+        same_names = {name: name for name in names}
+        return EnsembleScorer([EnsembleMember(one, 1.0, same_names) for one in (scorer, late)], "arithmetic")
 
     def make_sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
         if isinstance(self.model, MultiSourceModel):

@@ -48,6 +48,14 @@ def single_texts(texts: Sequence[SourceText], sources: Sequence[str]) -> list[st
     return [text if isinstance(text, str) else texts_by_source(text, sources)[sources[0]] for text in texts]
 
 
+def shown_text(text: SourceText) -> str:
+    """Return the first text that a sentence has, by which reports name it."""
+    if isinstance(text, str):
+        return text
+    texts = text.values() if isinstance(text, Mapping) else text
+    return next(filter(None, texts), "")
+
+
 def segment_several(
     texts: Sequence[SourceText], tokenizers: Mapping[str, Tokenizer], restores_case: bool
 ) -> list[Segmented]:

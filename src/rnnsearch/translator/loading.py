@@ -48,6 +48,7 @@ def load(
     normalize: str | None = None,
     source: str | None = None,
     target: str | None = None,
+    averaging: str | None = None,
 ) -> Translator:
     """Load a model folder or an engine file; several of them make an ensemble.
 
@@ -72,6 +73,7 @@ def load(
             without may gain from it.
         source: Source language of a multi-way model.
         target: Target language of a multi-way model.
+        averaging: How a model with several sources combines them: early, late or both.
 
     Raises:
         ModelError: A model is missing, damaged or does not translate, or the models do not fit together.
@@ -93,6 +95,7 @@ def load(
         "language_model": None if language_model is None else str(Path(language_model).absolute()),
         "language_model_weight": language_model_weight,
         "attended_word": attended_word,
+        "averaging": averaging,
     }
     # None means the model's own setting.
     overrides = {name: value for name, value in settings.items() if value is not None}
@@ -187,6 +190,8 @@ def _override_search(system: System[Any], overrides: dict[str, Any]) -> RunConfi
         raise ConfigError(["language_model_weight: has no effect without a language model; name one"])
     if search.attended_word == "read":
         system.require("read")
+    if search.averaging != "early" and system.config.translation.sources is None:
+        raise ConfigError([f'averaging: "{search.averaging}" needs a model with several sources; this one has one'])
     config: RunConfig = system.config.model_copy(update={"search": search})
     if problems := check_unknown_words(config):
         raise ConfigError(problems)
