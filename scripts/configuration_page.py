@@ -87,10 +87,21 @@ def by_kind(field: FieldInfo) -> list[type[Table]]:
 
 
 def inner_table(field: FieldInfo) -> type[Table] | None:
-    """Return the class of a field that is a table itself."""
+    """Return the class of a field that is a table itself, or a dict of tables."""
     types = [field.annotation, *getattr(field.annotation, "__args__", ())]
+    types += [inner for type_ in types for inner in getattr(type_, "__args__", ()) if is_dict(type_)]
     types = [getattr(type_, "__origin__", type_) for type_ in types]
     return next((type_ for type_ in types if isinstance(type_, type) and issubclass(type_, Table)), None)
+
+
+def is_dict(type_: Any) -> bool:
+    """Return True for a type of dicts."""
+    return getattr(type_, "__origin__", None) is dict
+
+
+def has_named_tables(field: FieldInfo) -> bool:
+    """Return True if a field is a dict of tables."""
+    return any(map(is_dict, getattr(field.annotation, "__args__", ())))
 
 
 def sections(table: type[Table] = RunConfig, path: str = "") -> Iterator[str]:
@@ -104,7 +115,7 @@ def inner_sections(table: type[Table], path: str, skipped: frozenset[str] = froz
     for name, field in table.model_fields.items():
         if name in skipped:
             continue
-        inner_path = f"{path}.{name}".lstrip(".")
+        inner_path = f"{path}.{name}".lstrip(".") + (".NAME" if has_named_tables(field) else "")
         inner = inner_table(field)
         choice = one_of(field)
         if classes := by_kind(field):

@@ -40,7 +40,7 @@ from tests.importers.opennmt_py import Model
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = (
-    "tutorial", "data", "training", "translating", "alignment", "attention", "evaluation", "objectives",
+    "tutorial", "data", "training", "translating", "alignment", "attention", "evaluation", "objectives", "arrays",
     "language-models", "context", "bulk", "shrinking", "distillation", "shipping", "importing",
     "configuration", "python", "serving", "adding-a-component",
 )  # fmt: skip
@@ -48,7 +48,7 @@ PAGES = (
 SERVED_PORT = "5000"
 """Port in the page on serving, replaced by a free one."""
 
-FROM_TEXT = ("tutorial", "data", "training")
+FROM_TEXT = ("tutorial", "data", "training", "arrays")
 """Pages that start without a trained model."""
 
 SUBJECTS = (

@@ -49,7 +49,7 @@ from rnnsearch.models.decoders.conditional import BiDeep, ConditionalGRU
 from rnnsearch.models.decoders.decoder import Decoder
 from rnnsearch.models.decoders.stack_decoders import RNMTPlus, StackDecoder
 from rnnsearch.models.encoders import Bidirectional, Encoder, Stacked, Unidirectional
-from rnnsearch.models.layers import Embedding
+from rnnsearch.models.layers import ArrayProjection, Embedding
 from rnnsearch.models.memory import StateShape
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import TranslationModel
@@ -71,7 +71,8 @@ def unsupported_reason(model: TranslationModel) -> str | None:
     if (reason := search_unsupported_reason(model)) is not None:
         return reason
     if type(model.source_embedding) is not Embedding:
-        return "its source words are made of characters"
+        is_array = isinstance(model.source_embedding, ArrayProjection)
+        return "its source is an array" if is_array else "its source words are made of characters"
     if any(type(part) not in ENCODERS for part in model.encoder.modules() if isinstance(part, Encoder)):
         return f"its encoder is {type(model.encoder).__name__}"
     if (reason := decoder_steps.unsupported_reason(model.encoder)) is not None:
@@ -133,7 +134,7 @@ def load_arrays(model: TranslationModel, weights: Mapping[str, Array], stored: R
 
 def named_arrays(model: TranslationModel) -> dict[str, Tensor]:
     """Return a model's parameters by name, where embeddings and output layer have the engine's names."""
-    assert isinstance(model.output, Output)
+    assert isinstance(model.output, Output) and isinstance(model.source_embedding, Embedding)
     tables = (model.source_embedding.weight, model.target_embedding.weight)
     weight: Tensor = model.output.weight
     if model.output.lexical is not None:

@@ -34,7 +34,7 @@ from rnnsearch.engine.n_best import NBestArrays
 from rnnsearch.engine.rnnsearch import CBeamOptions
 from rnnsearch.engine.structs import CDecoder, CSourceBatch, DType, OpType, PackedMatrix
 from rnnsearch.models.language_model import LanguageModel
-from rnnsearch.models.layers import Linear
+from rnnsearch.models.layers import ArrayProjection, Linear
 from rnnsearch.models.memory import Memory, Origin
 from rnnsearch.models.multi_source import MultiSourceModel
 from rnnsearch.models.outputs import Output
@@ -337,7 +337,7 @@ class NativeDecoder:
 
     def _write_struct(self, x_size: int) -> None:
         """Write the step for one token of an empty sentence; memories of real sentences are given at each call."""
-        step, inputs, _ = self._write_step(EMPTY_SOURCE)
+        step, inputs, _ = self._write_step(_one_position(self._model))
         deep_output_size = 0 if self._deep_output is None else self._deep_output.word.weight.shape[0]
         output_reads = add_output_inputs(step, self._model, inputs, x_size - deep_output_size)
         # Kept as attributes, like the following arrays, because the structure contains only their addresses.
@@ -394,6 +394,14 @@ EMPTY_SOURCE = Stream.from_ids(
     torch.full((1, 1), EOS), CharacterTable(torch.zeros(1, 1, dtype=torch.int64), torch.full((1, 1), PAD))
 )
 """An empty sentence, also for models that read characters."""
+
+
+def _one_position(model: TranslationModel) -> Stream:
+    """Return a source of one position: an empty sentence, or an array of one row."""
+    table = model.source_embedding
+    if isinstance(table, ArrayProjection):
+        return Stream.from_arrays([np.zeros((1, table.features), np.float32)])
+    return EMPTY_SOURCE
 
 
 def with_words(model: TranslationModel, memory: Memory, words: Tensor) -> Memory:

@@ -186,7 +186,7 @@ def _model_rows(system: System[Any], path: Path) -> dict[str, str]:
     return {
         "Languages": languages,
         "Parameters": parameters,
-        "Vocabulary": f"{len(system.source):,} source and {len(system.target):,} target tokens: {text_types}",
+        "Vocabulary": _vocabularies(system, text_types),
         **_normalization_row(system),
         **_architecture_rows(config.translation),
         "Alignments": _alignments(system, path),
@@ -196,6 +196,16 @@ def _model_rows(system: System[Any], path: Path) -> dict[str, str]:
         "On this machine": system.fast_scorer(config.search.precision).description,
         **digest,
     }
+
+
+def _vocabularies(system: System[Any], text_types: str) -> str:
+    """Return the sizes of the vocabularies, or the shape of the arrays that the model reads."""
+    array = system.source_array
+    if array is None:
+        return f"{len(system.source):,} source and {len(system.target):,} target tokens: {text_types}"
+    grid = "" if array.grid is None else f", {array.grid[0]} x {array.grid[1]} regions"
+    types = TEXT_TYPE_NAMES[system.config.text.types[1]]
+    return f"arrays of {array.features:,} features{grid}; {len(system.target):,} target tokens: {types}"
 
 
 def _normalization_row(system: System[Any]) -> dict[str, str]:

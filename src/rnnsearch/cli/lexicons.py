@@ -58,6 +58,7 @@ def aligner(
     end unless `data.aligner` is false; without texts, the command does it now.
     """
     from rnnsearch.align.aligner import FOLDER, MAX_PAIRS, learn_aligner
+    from rnnsearch.errors import ModelError
     from rnnsearch.systems.folder import load_translation_config
     from rnnsearch.text.tokenizer import Tokenizer, tokenizer_file
     from rnnsearch.training.tasks import reverse_folder
@@ -65,6 +66,8 @@ def aligner(
 
     # Before the pairs are read, because it checks the model.
     config = load_translation_config(model)
+    if config.data.arrays is not None:
+        raise ModelError(f"{model}: reads arrays ({config.data.single_source}), which have no words to align")
     if source is None:
         with locked(model):
             learned = _learn_from_prepared_data(model, config)

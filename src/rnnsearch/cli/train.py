@@ -172,7 +172,9 @@ def _print_preparation_report(prepared: Prepared) -> None:
         print_message(f"  {facts['left_out_by_split']:,} left out: they share a sentence with the dev or test set")
     for warning in prepared.warnings:
         print_message(f"warning: {warning}")
-    for language in facts["sides"]:
+    for name, array in prepared.facts["arrays"].items():
+        print_message(f"{name}: arrays of {array['features']:,} features, {array['rows']:,} rows")
+    for language in prepared.tokenizers:
         role = language  # of several source languages
         if language == prepared.direction.target:
             role = "target"

@@ -1,8 +1,8 @@
 """`rnnsearch translate`, `score` and `align`.
 
-The commands use `translate_lines.py`, `translate_documents.py`, `pairs.py` and, at a terminal, `prompt.py`. Numbers of
-input and output lines must be equal. Tests: tests/commands/test_translate.py, tests/commands/test_translate_files.py,
-tests/commands/test_align.py, tests/commands/test_searches.py.
+The commands use `translate_lines.py`, `translate_documents.py`, `translate_arrays.py`, `pairs.py` and, at a terminal,
+`prompt.py`. Numbers of input and output lines must be equal. Tests: tests/commands/test_translate.py,
+tests/commands/test_translate_files.py, tests/commands/test_align.py, tests/commands/test_searches.py.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def translate(
     """Translate text, line by line.
 
     Every input line gives exactly one output line; its sentences are translated separately. Of a file whose name ends
-    in .po, .tmx, .xliff, .html, .srt or .vtt, only the text is translated. At a terminal, without files, this starts a
+    in .po, .tmx, .xliff, .html, .srt or .vtt, only the text is translated; a .npy file has arrays, for a model that
+    reads them. At a terminal, without files, this starts a
     prompt that shows the probability of each word and the source words that it attends to.
     """
     has_markup = terms.tags or bool(terms.protect)
@@ -111,6 +112,12 @@ def translate(
             if document_format(model.name, b"") is not None:
                 raise BadParameter(f"{model} is not a model; name the file to translate by -i")
     if files.input is not None:
+        from rnnsearch.cli.translate_arrays import is_array_file, require_array_options, translate_arrays
+
+        if is_array_file(files.input):
+            require_array_options(options, bulk)
+            report_counts(options, translate_arrays(options, files))
+            return
         from rnnsearch.cli.translate_documents import is_document, require_text_options, translate_document
 
         if is_document(files.input):

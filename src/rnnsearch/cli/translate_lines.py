@@ -55,6 +55,7 @@ from rnnsearch.cli.translate_steps import (
     report_terms,
     require_several,
 )
+from rnnsearch.data.arrays import NamedArray
 from rnnsearch.text.markup.marks import MarkedText
 from rnnsearch.translator.texts import MAX_LINE_SENTENCES, assign_sentences, line_spans
 
@@ -303,12 +304,50 @@ class LineTranslator:
         n_best_lists = self._n_best(texts, grammars or [None] * len(texts))
         if self.options.closest_to is not None:
             n_best_lists = map(self._choose_closest, n_best_lists, parallel)
+        return self._written([text.marked for text in texts], n_best_lists, first, skipped, messages, parallel)
+
+    def translate_arrays(self, arrays: Sequence[NamedArray], first: int) -> Done:
+        """Translate one chunk of arrays; `first` is the number of the first one, from 0."""
+        self._counts.clear()
+        max_rows = self.options.lines.max_source
+        searched: list[Any] = []
+        skipped: list[str | None] = []
+        messages = []
+        for number, array in enumerate(arrays, first + 1):
+            fits = len(array.values) <= max_rows
+            searched.append(array if fits else NamedArray(array, array.values[:0]))
+            skipped.append(None if fits else str(array))
+            if not fits:
+                must = f"must have at most {max_rows:,} rows (--max-source)"
+                messages.append(f"{self.options.input_name}:{number}: {must}; {EMPTY_OUTPUT}")
+        sources = [MarkedText("", tags=False)] * len(arrays)
+        return self._written(sources, iter(self._search(searched)), first, skipped, messages)
+
+    def _written(
+        self,
+        sources: Sequence[MarkedText],
+        n_best_lists: Iterator[list[Translation]],
+        first: int,
+        skipped: Sequence[str | None],
+        messages: list[str],
+        parallel: Sequence[str] = (),
+    ) -> Done:
+        """Return the output of one chunk.
+
+        Args:
+            sources: Text and markup of each line.
+            n_best_lists: Its translations, best first.
+            first: Number of the first line, from 0.
+            skipped: For each line that was too long, the line.
+            messages: Messages about the lines.
+            parallel: The second column of each line, if it has one.
+        """
         written: list[str] = []
         links: list[str] = []
         replaced: Counter[str] = Counter()
-        for number, text, n_best, skipped_line in zip(count(first), texts, n_best_lists, skipped, strict=False):
+        for number, source, n_best, skipped_line in zip(count(first), sources, n_best_lists, skipped, strict=False):
             best = n_best[0]
-            written.append(self._with_tag(self._writer.lines(text.marked, n_best, number, skipped_line)))
+            written.append(self._with_tag(self._writer.lines(source, n_best, number, skipped_line)))
             if self.options.alignments:
                 links.append(self._links.line(best, self._confidence.words_before(best)))
             replaced.update(REPLACED_PREFIX + word.by for word in best.replaced)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from itertools import permutations
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator, model_validator
+from pydantic import Field, PlainValidator, field_validator, model_validator
 
 from rnnsearch.config.options import (
     LANGUAGE,
@@ -25,6 +25,7 @@ from rnnsearch.config.options import (
     Options,
     Size,
     Table,
+    require_language,
 )
 from rnnsearch.errors import ConfigError, must_be_one_of
 
@@ -142,12 +143,35 @@ class CleaningConfig(Table):
     for crawled text."""
 
 
+class ArrayConfig(Table):
+    """`[data.arrays.NAME]`: a source that consists of arrays instead of text, such as image regions or speech frames.
+    Its files are NumPy files (.npy); see [Arrays](arrays.md). NAME is its name in `data.source`.
+    """
+
+    features: Size
+    """Number of values per row of an array (per image region or frame)."""
+    grid: Annotated[list[Annotated[int, Field(ge=1, le=1000)]], Field(min_length=2, max_length=2)] | None = None
+    """Rows and columns of the image regions, such as `[3, 3]`; every array then has one row per cell, in reading order.
+    The model learns a vector for each cell, and plots show the grid."""
+
+    @property
+    def rows(self) -> int | None:
+        """Number of rows of every array; None if they may differ."""
+        return None if self.grid is None else self.grid[0] * self.grid[1]
+
+
+StreamName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
+"""Name of a stream of arrays, which is part of the names of files."""
+
+
 class DataConfig(Table):
     """`[data]`: the corpus. Paths are relative to the run file."""
 
+    arrays: dict[StreamName, ArrayConfig] | None = None
+    """Sources that are arrays instead of text."""
     source: Languages = None
-    """Source language code, such as `en`, `pt-BR` or `grc`. A translation model needs exactly one, or
-    a list with `[model.sources]`; a multi-way model may have several."""
+    """Source language code, such as `en`, `pt-BR` or `grc`, or the name of a source in `[data.arrays]`. A translation
+    model needs exactly one, or a list with `[model.sources]`; a multi-way model may have several."""
     target: Language
     """Target language code. Files of the data split use these codes as suffixes, and `zh`, `ja`,
     `th`, `lo`, `km` and `my` select a suitable BLEU tokenizer."""
@@ -198,6 +222,19 @@ class DataConfig(Table):
     """Folder of the prepared data, relative to the run file. The default is `data` in the run's
     folder; runs with the same `[data]` and `[text]` can share one."""
     cleaning: CleaningConfig = CleaningConfig()
+
+    @field_validator("source")
+    @classmethod
+    def _validate_source(cls, source: str | list[str] | None, info: Any) -> str | list[str] | None:
+        # `info` is a ValidationInfo, a protocol that cannot be checked at run time.
+        arrays = info.data.get("arrays") or {}
+        names = [source] if isinstance(source, str) else source or []
+        for name in names:
+            if name not in arrays:
+                require_language(name)
+        if unused := sorted(arrays.keys() - set(names)):
+            raise ValueError(f'must name "{unused[0]}", which `data.arrays` describes')
+        return source
 
     @model_validator(mode="after")
     def _validate(self) -> DataConfig:
@@ -291,6 +328,16 @@ class DataConfig(Table):
     def languages(self) -> tuple[str, ...]:
         """All languages, the target last."""
         return (*self.sources, self.target)
+
+    @property
+    def text_languages(self) -> tuple[str, ...]:
+        """The languages without the sources that are arrays."""
+        return tuple(language for language in self.languages if language not in (self.arrays or {}))
+
+    @property
+    def is_bilingual(self) -> bool:
+        """True if there is text in one source language and in the target language, and nothing else."""
+        return len(self.languages) == len(self.text_languages) == 2
 
     @property
     def context_streams(self) -> tuple[str, ...]:

@@ -201,6 +201,23 @@ class RationaleOptions(EncoderConfig):
         return self
 
 
+@ENCODERS.register
+class FeedforwardOptions(EncoderConfig):
+    """Feed-forward layers at each position, which see no other position; the decoder starts from the mean of the
+    annotations (Xu et al. 2015). For image regions.
+    """
+
+    type: Literal["feedforward"] = "feedforward"
+    # Not an option: the last state, the mean, is one vector like that of this cell.
+    cell: ClassVar[CellName] = "tanh"  # type: ignore[misc]
+    layers: SmallSize = 1
+    """Number of layers."""
+
+    @property
+    def layer_sizes(self) -> tuple[int, ...]:
+        return (self.size,)
+
+
 # `[model.source_characters]` and `[model.target_characters]`: words encoded and decoded by their
 # characters.
 

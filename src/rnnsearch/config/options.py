@@ -83,24 +83,25 @@ LANGUAGE = r"[a-z]{2,3}([-_][A-Za-z0-9]+)*"
 """Pattern of a language code."""
 
 
-def _language(code: str) -> str:
+def require_language(code: str) -> str:
+    """Return a language code, or raise ValueError if it is none."""
     if not re.fullmatch(LANGUAGE, code):
         raise ValueError("must be a language code such as en, de or pt-BR")
     return code
 
 
-Language = Annotated[str, AfterValidator(_language), Field(json_schema_extra={"pattern": LANGUAGE})]
+Language = Annotated[str, AfterValidator(require_language), Field(json_schema_extra={"pattern": LANGUAGE})]
 
 
 def _languages(codes: object) -> object:
-    if isinstance(codes, list):
-        return [_languages(code) for code in codes]
-    if not isinstance(codes, str | None):
-        raise ValueError("must be a valid string")
-    return codes if codes is None else _language(codes)
+    for code in codes if isinstance(codes, list) else [codes]:
+        if not isinstance(code, str if isinstance(codes, list) else str | None):
+            raise ValueError("must be a valid string")
+    return codes
 
 
-# One language, several, or none. Validated by hand: pydantic's union would add its branch to the path of the error.
+# One language, several, or none. Validated by hand: pydantic's union would add its branch to the path of the error. The
+# field's validator checks the codes, because a source may have another name (`[data.arrays]`).
 Languages = Annotated[
     str | list[str] | None, PlainValidator(_languages, json_schema_input_type=Language | list[Language] | None)
 ]

@@ -45,6 +45,25 @@ CHARACTERS_PER_TOKEN = 5  # upper bound of the characters per word or subword in
 _SYMMETRY = "objective.symmetry, which swaps source and target"
 
 CONFLICTS: dict[str, tuple[str, ...]] = {
+    "data.arrays": (
+        'model.kind = "multiway"',
+        "data.corpus",
+        "data.target_only",
+        "data.documents",
+        "data.context",
+        "data.alignments",
+        "text.joint",
+        "text.inline_terms",
+        "text.annotation",
+        "model.source_characters",
+        "model.pointer",
+        "model.decoder.copies",
+        'model.tie = "all"',
+        "model.encoder.selects_words",
+        "objective.supervision",
+        _SYMMETRY,
+        "search.candidates",
+    ),
     'data.context.type = "concatenation"': (
         "text.annotation",
         "text.inline_terms",
@@ -342,6 +361,11 @@ TRANSLATION_NO_EFFECT: tuple[NoEffect, ...] = (
         ("search.replace_unknown",),
         lambda config: _has_no_attention(config) and config.text.annotation is None,
         "with the {model.decoder.type} decoder, which has no attention",
+    ),
+    NoEffect(
+        ("search.replace_unknown",),
+        lambda config: config.data.arrays is not None,
+        "with data.arrays, which have no words",
     ),
     NoEffect(("model.dropout.layers",), _is_single_layer, "with an encoder and a decoder of one layer"),
     NoEffect(
@@ -648,6 +672,7 @@ def check(config: RunConfig) -> list[str]:
         ]
     return [
         *check_translation_model(config.translation, config.text),
+        *_check_arrays(config),
         *_table_problems(config),
         *_check_attended_word(config),
         *_check_supervision(config),
@@ -665,6 +690,7 @@ def check_model(config: RunConfig) -> list[str]:
         return check(config)
     return [
         *check_translation_model(config.translation, config.text),
+        *_check_arrays(config),
         *_table_problems(config, ("model.", "text.")),
     ]
 
@@ -770,6 +796,16 @@ def _first_open_type(text: TextConfig) -> str | None:
 
 
 # Other rules for [data] and [training].
+
+
+def _check_arrays(config: RunConfig) -> list[str]:
+    """Return a message for each option of the encoder that refers to an end token, which arrays do not have."""
+    if config.data.arrays is None:
+        return []
+    encoder = config.translation.encoder
+    options = {"reverse": getattr(encoder, "reverse", False), "reads_end = false": not encoder.reads_end}
+    why = "cannot be combined with data.arrays, which have no end token; remove one"
+    return [f"model.encoder.{option}: {why}" for option, is_used in options.items() if is_used]
 
 
 def _check_dev_set(config: RunConfig) -> list[str]:

@@ -61,7 +61,7 @@ class RunConfig(Table):
     @model_validator(mode="after")
     def _validate_annotation(self) -> RunConfig:
         # Here and not in `rules.py`, so that `data.prepare` may rely on it without a check of the model.
-        if self.text.annotation is not None and not (self.data.aligner and len(self.data.languages) == 2):
+        if self.text.annotation is not None and not (self.data.aligner and self.data.is_bilingual):
             needs = "needs the aligner of one source and one target (data.aligner = true)"
             raise_problems([problem(("text", "annotation"), needs)])
         return self
@@ -92,7 +92,7 @@ class RunConfig(Table):
     @property
     def stores_aligner(self) -> bool:
         """True if the model folder contains a word aligner: not if attention is supervised and gives the alignments."""
-        is_bilingual = len(self.data.languages) == 2 and not isinstance(self.model, MultiwayConfig)
+        is_bilingual = self.data.is_bilingual and not isinstance(self.model, MultiwayConfig)
         return self.data.aligner and is_bilingual and self.objective.supervision is None
 
     @property

@@ -3,13 +3,13 @@
 `data/batches.py` makes batches of them; models read `Stream.embedding_input` and masks.
 
 Axes: B rows, J positions (I in a target stream), K noise words, S distinct words, L characters per word, N real
-tokens of a stream, V vocabulary.
+tokens of a stream, V vocabulary, F features of arrays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +18,8 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rnnsearch.text.vocabulary import BOS, PAD
+from rnnsearch.text.vocabulary import BOS, PAD, UNK
+from rnnsearch.utils.tensors import without_last
 
 
 class Direction(NamedTuple):
@@ -132,11 +133,13 @@ class EmbeddingInput(NamedTuple):
     """Token ids."""
     characters: CharacterTable | None = None
     """Characters of the tokens; None if embeddings are not composed from characters."""
+    values: Float[Tensor, "*rows F"] | None = None
+    """Values of the rows of arrays; None for text."""
 
 
 @dataclass(frozen=True)
 class Stream:
-    """One language (or other stream) of a batch: padded ids, each sentence ended by EOS.
+    """One language (or other stream) of a batch: padded ids, each sentence ended by EOS, or padded arrays.
 
     A row without this stream consists of padding only.
     """
@@ -150,6 +153,20 @@ class Stream:
     the host wait for a GPU."""
     characters: CharacterTable | None = None
     """Characters of the tokens; None if the model does not read them."""
+    values: Float[Tensor, "B J F"] | None = None
+    """Values of a stream of arrays, whose ids are UNK and which has no EOS; None for text."""
+
+    @classmethod
+    def from_arrays(cls, arrays: Sequence[NDArray[np.float32]], width: int = 0) -> Stream:
+        """Return the stream of arrays [J, F], padded with zeros to at least `width` rows."""
+        width = max(width, *map(len, arrays))
+        values = np.zeros((len(arrays), width, arrays[0].shape[1]), np.float32)
+        for row, array in zip(values, arrays, strict=True):
+            row[: len(array)] = array
+        lengths = torch.tensor([len(array) for array in arrays])
+        mask = torch.arange(width) < lengths[:, None]
+        ids = torch.where(mask, UNK, PAD)
+        return cls(ids, mask, mask.flatten().nonzero()[:, 0], values=torch.from_numpy(values))
 
     @classmethod
     def from_ids(cls, ids: Int[Tensor, "B J"], characters: CharacterTable | None = None) -> Stream:
@@ -165,7 +182,22 @@ class Stream:
     @property
     def embedding_input(self) -> EmbeddingInput:
         """The input of an embedding layer."""
-        return EmbeddingInput(self.ids, self.characters)
+        return EmbeddingInput(self.ids, self.characters, self.values)
+
+    @property
+    def is_ids_only(self) -> bool:
+        """True if the model reads only ids and mask, which have the same shapes in many batches."""
+        return self.characters is None and self.values is None
+
+    @property
+    def word_mask(self) -> Bool[Tensor, "B J"]:
+        """True on real positions except EOS."""
+        return without_last(self.mask) if self.values is None else self.mask
+
+    @property
+    def num_words(self) -> Int[Tensor, "B"]:
+        """Number of real positions of each row except EOS."""
+        return self.mask.sum(1) - int(self.values is None)
 
     @property
     def num_tokens(self) -> int:
@@ -189,10 +221,12 @@ class Stream:
     def slice_rows(self, start: int, stop: int) -> Stream:
         """Return a range of rows, as wide as the whole stream."""
         characters = None if self.characters is None else self.characters.slice_rows(start, stop)
+        values = None if self.values is None else self.values[start:stop]
         # Positions in the flattened ids differ from those of the whole batch, so they are computed again.
-        return Stream.from_ids(self.ids[start:stop], characters)
+        return replace(Stream.from_ids(self.ids[start:stop], characters), values=values)
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Stream:
         """Return a copy with a function applied to each tensor."""
         characters = None if self.characters is None else self.characters.map(function)
-        return Stream(function(self.ids), function(self.mask), function(self.token_positions), characters)
+        values = None if self.values is None else function(self.values)
+        return Stream(function(self.ids), function(self.mask), function(self.token_positions), characters, values)

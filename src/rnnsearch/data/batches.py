@@ -25,11 +25,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rnnsearch.config import BatchConfig
+from rnnsearch.data.arrays import ArrayIds
 from rnnsearch.data.batch import DEFAULT_DIRECTION, Direction, NoiseDistribution, NoiseWords, Stream
 from rnnsearch.data.characters import NO_CHARACTERS, WordCharacters
 from rnnsearch.data.epochs import BatchWidths, CorpusMixture, EpochPlan, length_blocks, plan_epoch
 from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.data.links import links_matrix
+from rnnsearch.data.ragged import RaggedArray
 from rnnsearch.errors import ConfigError, DataError
 from rnnsearch.text.tokenizer import SpelledIds
 from rnnsearch.text.vocabulary import PAD
@@ -161,9 +163,18 @@ def make_batch(
         spellings: Characters and copies to add for unknown words, of rows that are `SpelledIds`.
     """
     assert len(rows) == len(indices) > 0
-    columns = [list(column) for column in zip(*rows, strict=True)]
+    columns = [_column(column) for column in zip(*rows, strict=True)]
     streams = dict(zip((*direction.sources, direction.target), columns, strict=True))
     return _batch(ParallelIds.from_rows(streams), np.arange(len(rows)), tuple(indices), direction, spellings)
+
+
+def _column(sentences: Sequence[Sequence[int] | None]) -> list[Sequence[int] | None] | RaggedArray:
+    """Return one stream of some rows, which may be `ArrayIds`; None if a row does not have it."""
+    arrays = [ids.values for ids in sentences if isinstance(ids, ArrayIds)]
+    if not arrays:
+        return list(sentences)
+    missing = arrays[0][:0]
+    return RaggedArray.from_arrays([ids.values if isinstance(ids, ArrayIds) else missing for ids in sentences])
 
 
 def _batch(
@@ -178,6 +189,9 @@ def _batch(
     """Return the batch of some rows of `ids`, each stream at least as wide as `widths` says."""
     streams = {}
     for name, width in zip(ids.names, widths or [0] * len(ids.names), strict=True):
+        if ids.is_array(name):
+            streams[name] = Stream.from_arrays(ids.arrays(name, rows), width)
+            continue
         padded = torch.from_numpy(ids.padded(name, rows, width))
         inventory = spellings.characters.get(name)
         characters = None
@@ -375,17 +389,18 @@ class Batches:
 
         Each process samples the rows of all processes, because they share the batch's widths.
         """
-        rows = [self._ids.row(pair) for pair in pairs.tolist()]
+        texts = self._ids.select([name for name in self._ids.names if not self._ids.is_array(name)])
+        rows = [texts.row(pair) for pair in pairs.tolist()]
         if self._inlines is not None:
             for n, pair in enumerate(pairs.tolist()):
                 source, *others = rows[n]
                 # Seeded by pair: the result depends neither on the batch nor on the process.
                 rng = Random(f"{self._seed} {epoch} {pair} terms")
                 rows[n] = (np.array(self._inlines(source.tolist(), others[-1].tolist(), rng)), *others)
-        streams: dict[str, list[list[int] | None]] = {}
-        present = self._ids.lengths(pairs) > 0  # [streams, pairs]
-        for name, column, has_stream in zip(self._ids.names, zip(*rows, strict=True), present, strict=True):
-            unknown = self._ids.unknown_words(name, pairs)
+        streams: dict[str, list[list[int] | None] | RaggedArray] = {}
+        present = texts.lengths(pairs) > 0  # [streams, pairs]
+        for name, column, has_stream in zip(texts.names, zip(*rows, strict=True), present, strict=True):
+            unknown = texts.unknown_words(name, pairs)
             sentences: list[list[int] | None] = []
             for pair, ids, words, is_present in zip(pairs.tolist(), column, unknown, has_stream, strict=True):
                 sentence: list[int] = SpelledIds(ids.tolist(), words)
@@ -393,7 +408,10 @@ class Batches:
                     sentence = resegment(sentence, Random(f"{self._seed} {epoch} {pair} {name}"))
                 sentences.append(sentence if is_present else None)
             streams[name] = sentences
-        return ParallelIds.from_rows(streams)
+        for name in self._ids.names:
+            if self._ids.is_array(name):
+                streams[name] = RaggedArray.from_arrays(self._ids.arrays(name, pairs))
+        return ParallelIds.from_rows({name: streams[name] for name in self._ids.names})
 
 
 def _select_rows(
@@ -405,7 +423,8 @@ def _select_rows(
         The row numbers (None for all rows), the length of the longest stream among them, and the number of rows that
         are too long.
     """
-    limit = np.iinfo(np.int64).max if max_length is None else max_length + 1  # with EOS
+    has_eos = np.array([[not ids.is_array(name)] for name in ids.names])  # [streams, 1]
+    limits = np.iinfo(np.int64).max - 1 if max_length is None else max_length + has_eos
     selected = []
     longest = 0
     num_too_long = 0
@@ -416,7 +435,7 @@ def _select_rows(
         is_complete = np.minimum(source_lengths, lengths[-1]) > 0
         max_lengths = lengths.max(0)
         # A length of 0 is a missing stream; an empty sentence has EOS.
-        fitting = np.flatnonzero(is_complete & (max_lengths <= limit))
+        fitting = np.flatnonzero(is_complete & (lengths <= limits).all(0))
         selected.append((fitting + start).astype(np.uint32))
         longest = max(longest, int(max_lengths[fitting].max(initial=0)))
         num_too_long += int(is_complete.sum()) - len(fitting)

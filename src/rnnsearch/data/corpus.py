@@ -16,7 +16,7 @@ import io
 import lzma
 import zlib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from itertools import count, islice, repeat
@@ -30,6 +30,7 @@ from rnnsearch.metrics.alignment_error import check_range
 from rnnsearch.text.alignments import Links, parse_pharaoh, words
 
 if TYPE_CHECKING:
+    from rnnsearch.config.data import ArrayConfig
     from rnnsearch.data.pair_formats import Reader
 
 INVALID_UTF8 = "invalid UTF-8"
@@ -120,6 +121,7 @@ def read_rows(
     alignments: Sequence[str] | None = None,
     documents: bool = False,
     languages: Sequence[str] = (),
+    arrays: Mapping[str, ArrayConfig] | None = None,
 ) -> Iterator[Row]:
     """Yield the rows of several files, one after the other.
 
@@ -133,14 +135,16 @@ def read_rows(
         num_texts: Number of languages.
         alignments: Files of links in the Pharaoh format, one for each spec.
         documents: Skip lines that are empty in all languages: they end a document, like the end of a file.
-        languages: Codes of the languages, for files that contain several: TMX, XLIFF, PO, CSV and XLSX.
+        languages: Codes of the languages, for files that contain several (TMX, XLIFF, PO, CSV and XLSX), or names of
+            streams of arrays.
+        arrays: Options of the streams of arrays, whose "texts" are the names of the arrays (see `arrays.array_names`).
 
     Raises:
         DataError: A file is missing, damaged or not TSV, files differ in their number of lines, or a link is invalid
             or points outside its sentences.
     """
     document = 0
-    for chunk in read_chunks(specs, base, num_texts, alignments, languages=languages):
+    for chunk in read_chunks(specs, base, num_texts, alignments, languages=languages, arrays=arrays):
         # The start of a file starts a document.
         document += chunk.first_line == 1
         for row in chunk.rows():
@@ -157,6 +161,7 @@ def read_chunks(
     alignments: Sequence[str] | None = None,
     chunk_rows: int = 1000,
     languages: Sequence[str] = (),
+    arrays: Mapping[str, ArrayConfig] | None = None,
 ) -> Iterator[Chunk]:
     """Yield the lines of `read_rows` in chunks that are not parsed yet.
 
@@ -167,6 +172,7 @@ def read_chunks(
         alignments: See `read_rows`.
         chunk_rows: Maximum number of lines per chunk.
         languages: See `read_rows`.
+        arrays: See `read_rows`.
 
     Raises:
         DataError: A file is missing or damaged, or files differ in their number of lines.
@@ -179,12 +185,22 @@ def read_chunks(
             yield from _read_unit_chunks(base / names[0], reader, languages, chunk_rows)
             continue
         is_target_missing = num_texts == 2 and not names[-1]
-        if len(names) not in (1, num_texts) or not any(names) or is_target_missing:
+        has_columns = len(names) == 1 and not arrays
+        if not (has_columns or len(names) == num_texts) or not any(names) or is_target_missing:
             what = "a pair of text files" if num_texts == 2 else f"text files in {num_texts} languages"
             raise DataError(f'{what} must be written {spec_format(num_texts)}; got "{spec}"')
         paths = [base / name if name else None for name in names]
         links_path = None if alignments is None else base / alignments[index]
-        yield from _read_chunks(paths, num_texts, links_path, chunk_rows)
+        lines = [_raw_lines(path) for path in paths if path is not None]
+        if arrays:
+            from rnnsearch.data.arrays import array_names  # imports the config, which most users do not need
+
+            lines = []
+            for path, name, language in zip(paths, names, languages, strict=True):
+                if path is not None:
+                    options = arrays.get(language)
+                    lines.append(_raw_lines(path) if options is None else array_names(path, name, options))
+        yield from _read_chunks(paths, lines, num_texts, links_path, chunk_rows)
 
 
 def spec_format(num_texts: int) -> str:
@@ -310,13 +326,19 @@ def _read_unit_chunks(path: Path, reader: Reader, languages: Sequence[str], chun
 
 
 def _read_chunks(
-    text_paths: list[Path | None], num_texts: int, links_path: Path | None, chunk_rows: int
+    text_paths: list[Path | None],
+    lines: Sequence[Generator[bytes, None, None]],
+    num_texts: int,
+    links_path: Path | None,
+    chunk_rows: int,
 ) -> Iterator[Chunk]:
-    """Yield the chunks of one part of a corpus."""
+    """Yield the chunks of one part of a corpus, given the lines of the files that it has."""
     paths = [path for path in (*text_paths, links_path) if path is not None]
     check_files(paths)
+    if links_path is not None:
+        lines = [*lines, _raw_lines(links_path)]
     with ExitStack() as stack:
-        files = [stack.enter_context(closing(_raw_lines(path))) for path in paths]
+        files = [stack.enter_context(closing(generator)) for generator in lines]
         first_line = 1
         while True:
             # All files advance together, so that a missing line is noticed where it is missing.

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rnnsearch.config import DataConfig
+from rnnsearch.config.data import ArrayConfig
+from rnnsearch.data.arrays import SUFFIX, ArrayFiles, ArrayWriter
 from rnnsearch.data.corpus import read_rows
 from rnnsearch.data.preprocess import Cells, SentenceSets
 from rnnsearch.data.split import Part
@@ -55,7 +57,8 @@ class HeldOut:
             DataError: A row is invalid, or no row is complete.
         """
         link_files = None if links is None else [links]
-        rows = list(read_rows([spec], base, len(data.languages), link_files, data.documents, data.languages))
+        languages = data.languages
+        rows = list(read_rows([spec], base, len(languages), link_files, data.documents, languages, data.arrays))
         for row in rows:
             if row.problem:
                 raise DataError(f"{row.location}: every {part} pair must be usable; got {row.problem}")
@@ -67,17 +70,32 @@ class HeldOut:
         cells = [row.texts if row.links is None else (*row.texts, format_pharaoh(row.links)) for row in complete]
         return cls(part, cells, [row.document for row in complete], dropped=len(rows) - len(complete))
 
-    def write(self, folder: Path, suffixes: Sequence[str], separate_documents: bool) -> None:
+    def write(
+        self,
+        folder: Path,
+        suffixes: Sequence[str],
+        separate_documents: bool,
+        arrays: Mapping[str, ArrayConfig] | None = None,
+        base: Path = Path(),
+    ) -> None:
         """Write a file per language and, if the rows have links, a file of links.
 
         Args:
             folder: Folder to write to.
             suffixes: Suffix of each column's file.
             separate_documents: Write an empty line between the rows of two documents.
+            arrays: Options of the columns that are names of arrays, by suffix; the arrays are written.
+            base: Folder that the files of arrays are relative to.
         """
+        files = ArrayFiles(base, arrays or {})
         # First rows of documents but the first; signed, because differences of unsigned numbers would wrap around.
         changes = np.flatnonzero(np.diff(np.array(self.documents, dtype=np.int64))) + 1
         for column, suffix in zip(zip(*self.rows, strict=True), suffixes, strict=False):
+            if arrays and suffix in arrays:
+                with ArrayWriter(folder / f"{self.part}.{suffix}{SUFFIX}", arrays[suffix].features) as writer:
+                    for name in column:
+                        writer.add(files.find(suffix, name))
+                continue
             lines: Sequence[str] | npt.NDArray[np.object_] = column
             if separate_documents and suffix != "align":  # links have exactly a line per row
                 lines = np.insert(np.array(column, dtype=object), changes, "")

@@ -49,7 +49,7 @@ class ParallelIds:
         """Initialise the store.
 
         Args:
-            streams: Ids of each stream.
+            streams: Ids of each stream; of a stream of arrays, the values [values, F].
             links: Word alignments between tokens.
             present: For streams that some rows do not have: True for the rows that do.
             documents: The documents of the rows, if the corpus marks them.
@@ -66,26 +66,33 @@ class ParallelIds:
 
     @classmethod
     def from_rows(
-        cls, streams: Mapping[str, Sequence[Sequence[int] | None]], links: RaggedArray | None = None
+        cls, streams: Mapping[str, Sequence[Sequence[int] | None] | RaggedArray], links: RaggedArray | None = None
     ) -> ParallelIds:
         """Return a store of ids in memory.
 
         Args:
             streams: Ids of each row (without BOS and EOS), possibly `SpelledIds`; None if a row does not have the
-                stream.
+                stream. Of a stream of arrays, the arrays.
             links: Word alignments between tokens.
         """
         present = {}
         unknown = {}
         for name, rows in streams.items():
+            if isinstance(rows, RaggedArray):
+                continue
             if None in rows:
                 present[name] = np.array([ids is not None for ids in rows])
             words = [row.unknown if isinstance(row, SpelledIds) else () for row in rows]
             if any(words):
                 flat, sizes = codes(words)
                 unknown[name] = RaggedArray(flat, np.cumsum(sizes))
-        ids = {name: RaggedArray.from_rows([ids or () for ids in rows]) for name, rows in streams.items()}
-        return cls(ids, links, present, unknown=unknown)
+        stored = {}
+        for name, rows in streams.items():
+            if isinstance(rows, RaggedArray):
+                stored[name] = rows
+            else:
+                stored[name] = RaggedArray.from_rows([ids or () for ids in rows])
+        return cls(stored, links, present, unknown=unknown)
 
     def __len__(self) -> int:
         return len(next(iter(self._streams.values())))
@@ -142,8 +149,17 @@ class ParallelIds:
         """Return the unknown words of some rows of a stream, in order; none if they are not stored."""
         return words_of_codes(self._unknown[name], indices) if name in self._unknown else [[] for _ in indices]
 
+    def is_array(self, name: str) -> bool:
+        """Return True if a stream consists of arrays."""
+        return self._streams[name].flat.ndim == 2
+
+    def arrays(self, name: str, indices: npt.NDArray[np.integer]) -> list[npt.NDArray[np.float32]]:
+        """Return the arrays [J, F] of some rows of a stream."""
+        stream = self._streams[name]
+        return [np.asarray(stream.array(index), dtype=np.float32) for index in indices.tolist()]
+
     def lengths(self, indices: npt.NDArray[np.integer]) -> Integers:
-        """Return the lengths [streams, rows] with EOS; 0 if a row does not have the stream."""
+        """Return the lengths [streams, rows] with EOS, which arrays do not have; 0 if a row has no such stream."""
         return np.stack([self._lengths(name, indices) for name in self._streams])
 
     def padded(self, name: str, indices: Integers, width: int = 0) -> Integers:
@@ -161,5 +177,8 @@ class ParallelIds:
         return padded
 
     def _lengths(self, name: str, indices: npt.NDArray[np.integer]) -> Integers:
-        lengths = self._streams[name].lengths(indices) + 1  # with EOS, which is not stored
+        lengths = self._streams[name].lengths(indices)
+        if self.is_array(name):
+            return lengths
+        lengths = lengths + 1  # with EOS, which is not stored
         return lengths * self._present[name][indices] if name in self._present else lengths

@@ -28,7 +28,7 @@ def language_warnings(data: DataConfig, base: Path) -> list[str]:
 
     Languages that cannot be identified are not checked.
     """
-    if len(data.languages) != 2:
+    if not data.is_bilingual:
         return []
     try:
         require_identifiable(data.languages)

@@ -26,6 +26,7 @@ from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import DataConfig, RunConfig, TextConfig
 from rnnsearch.config.data import TextType
 from rnnsearch.data import aligner_text, prepared
+from rnnsearch.data.arrays import SUFFIX, ArrayFiles, ArrayWriter
 from rnnsearch.data.cleaning import DUPLICATE, MAX_EXAMPLES, Tally, first_occurrences
 from rnnsearch.data.corpora import catalog
 from rnnsearch.data.corpus import check_files
@@ -119,9 +120,9 @@ def prepare(
     if "unigram" in config.text.types:
         require_sentencepiece()
     if config.data.cleaning.language_id:
-        require_identifiable(config.data.languages)
-    if config.data.alignments is not None and len(config.data.languages) != 2:
-        raise ConfigError([f"data.alignments: must be used with two languages; got {len(config.data.languages)}"])
+        require_identifiable(config.data.text_languages)
+    if config.data.alignments is not None and not config.data.is_bilingual:
+        raise ConfigError([f"data.alignments: must be used with two languages; got {len(config.data.text_languages)}"])
     if config.data.train == []:  # imported models have no corpus
         raise ConfigError(["data.train: must name at least one file; got none"])
     if folder.exists() and not (folder / prepared.FACTS_FILE).exists() and any(folder.iterdir()):
@@ -142,7 +143,7 @@ def prepare(
 
 
 def data_files(data: DataConfig) -> list[str]:
-    """Return the names of all files that `[data]` refers to."""
+    """Return the names of all files that `[data]` refers to, except files of the ends of arrays."""
     held_out = (data.dev, data.test, data.dev_alignments, data.test_alignments)
     specs = [*(data.train or []), *(data.alignment_files or []), *(spec for spec in held_out if spec)]
     return [name for spec in specs for part in spec.split("|") if (name := part.strip())]
@@ -193,7 +194,7 @@ def _write(
     sizes = {"dev": data.dev_size, "test": data.test_size}
     for part in from_files:
         sizes[part] = 0  # not split off
-    rules = CleaningRules(data.languages, data.cleaning, any(sizes.values()), data.documents)
+    rules = CleaningRules(data.languages, data.cleaning, any(sizes.values()), data.documents, data.arrays or {})
     with CleanedText(folder, rules, aligned=data.alignment_files is not None) as cleaned:
         # First pass: clean, then find duplicates and split by the hashes of rows.
         tally = cleaned.read(
@@ -215,11 +216,11 @@ def _write(
             wanted = "no training pair is left after dev and test are split off"
             raise DataError(f"{wanted} (lower data.dev_size and data.test_size)")
         progress(TOKENIZING, 0, None, "")
-        tokenizers = _learn_tokenizers(
-            config.text, dict(zip(data.languages, text_chunks, strict=True)), config.base, folder
-        )
+        text_chunks_of = dict(zip(data.languages, text_chunks, strict=True))
+        texts = {language: text_chunks_of[language] for language in data.text_languages}
+        tokenizers = _learn_tokenizers(config.text, texts, config.base, folder)
         prepared.write_word_counts(folder / prepared.WORD_COUNTS_FILE, words_in_chunks(text_chunks[-1]))
-        if data.aligner and len(data.languages) == 2:
+        if data.aligner and data.is_bilingual:
             # Rows with a copied or empty source would teach wrong translations.
             usable_parts = np.where(rows.has_source, rows.parts, LEFT_OUT)
             pairs = aligner_text.sample(cleaned, usable_parts, aligner.MAX_PAIRS)
@@ -232,15 +233,17 @@ def _write(
         # Third pass: segment into ids.
         linking = _link_options(config, data, cleaned.aligned, folder)
         facts = _write_ids(cleaned, rows.parts, tokenizers, linking, folder, workers, progress)
+        arrays, digest = _write_arrays(cleaned, rows.parts, corpus.base, folder, digest)
+        facts["lacking"] |= {name: written["missing"] for name, written in arrays.items()}
         if data.documents:
             _write_documents(rows.keys[["document", "position"]][rows.is_train], folder / prepared.DOCUMENTS_FILE)
     if data.target_only == "null":
         facts["lacking"][data.single_source] = 0  # the source is present: an empty sentence with EOS
     write_json(folder / prepared.REPORT_FILE, tally.report())
     for part_rows in held_out.values():
-        part_rows.write(folder, (*data.languages, "align"), data.documents)
+        part_rows.write(folder, (*data.languages, "align"), data.documents, data.arrays, corpus.base)
     return {
-        "format": prepared.FORMAT,
+        "format": prepared.ARRAYS_FORMAT if arrays else prepared.FORMAT,
         "sides": list(data.languages),
         **corpus.facts,
         "sha256": digest,
@@ -250,6 +253,7 @@ def _write(
         "pairs_of_files": pairs_per_file,
         **{part: len(held_out[part].rows) if part in held_out else 0 for part in HELD_OUT},
         **facts,
+        **({"arrays": arrays} if arrays else {}),
         "vocabulary": {language: len(tokenizer) for language, tokenizer in tokenizers.items()},
         "cleaning": tally.report(examples=False),
         "left_out_by_split": int((rows.is_unique & (rows.parts == LEFT_OUT)).sum()),
@@ -397,6 +401,8 @@ def _count(
     text_chunks = [Counter[str]() for _ in range(num_languages)]
     held_out_rows: dict[Part, list[Cells]] = {}
     sentence_sets = [held_out.sentence_sets(num_languages) for held_out in from_files.values()]
+    if cleaned.rules.arrays:  # different arrays may have the same text
+        sentence_sets = [(frozenset(),) * num_languages for _ in sentence_sets]
     results = workers.map(count, cleaned.chunks(parts), (sentence_sets, num_languages, normalize))
     for result in with_progress(results, cleaned.chunk_sizes, COUNTING, progress):
         # Chunks arrive in the order of the corpus, so that the digest does not depend on the number of processes.
@@ -519,7 +525,7 @@ def _write_ids(
     missing = np.zeros(len(tokenizers), dtype=np.int64)  # rows without text
     with ExitStack() as stack:
         files = [stack.enter_context(RaggedFile(folder / name)) for name in names]
-        results = workers.map(encode, cleaned.chunks(parts), (saved, linking))
+        results = workers.map(encode, cleaned.text_chunks(parts), (saved, linking))
         for columns, chunk_token_counts in with_progress(results, cleaned.chunk_sizes, WRITING, progress):
             for file, (values, lengths) in zip(files, columns, strict=True):
                 file.add(values, lengths)
@@ -539,6 +545,22 @@ def _write_ids(
     if linking.store_links:
         facts["links"] = files[-1].total
     return facts
+
+
+def _write_arrays(
+    cleaned: CleanedText, parts: Parts, base: Path, folder: Path, text_digest: str
+) -> tuple[dict[str, Any], str]:
+    """Write the arrays of the training rows; return facts about each stream, and the digest of text and arrays."""
+    facts = {}
+    digests = [text_digest]
+    files = ArrayFiles(base, cleaned.rules.arrays)
+    for name, options in cleaned.rules.arrays.items():
+        with ArrayWriter(folder / f"train.{name}{SUFFIX}", options.features) as writer:
+            for array_name in cleaned.names(name, parts):
+                writer.add(files.find(name, array_name))
+        facts[name] = {"rows": writer.num_rows, "features": options.features, "missing": writer.num_missing}
+        digests.append(writer.digest)
+    return facts, text_digest if len(digests) == 1 else sha256(" ".join(digests).encode()).hexdigest()
 
 
 def _learn_aligner(pairs: Iterator[tuple[str, str]], dev: HeldOut | None, normalize: str) -> Aligner:

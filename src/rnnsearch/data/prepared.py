@@ -5,6 +5,8 @@
 - `tokenizer.NAME.json`
 - `train.NAME.ids` and `train.NAME.ids.ends` (see `ragged.py`)
 - `dev.NAME` and `test.NAME`: raw text
+- of a stream of arrays, instead of these, `train.NAME.npy`, `dev.NAME.npy` and `test.NAME.npy` with their ends (see
+  `arrays.py`)
 - `train.NAME.unknown`, if tokens are words: the unknown words of each training row
 - `train.target.words.tsv`: how often each target word occurs in the training text
 - `train.links` with its ends, `dev.align` and `test.align` (Pharaoh format), if the corpus has word alignments
@@ -30,6 +32,8 @@ import numpy as np
 from rnnsearch.align import aligner
 from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import RunConfig, dotted
+from rnnsearch.config.data import ArrayConfig
+from rnnsearch.data.arrays import SUFFIX, NamedArray, open_arrays, read_arrays
 from rnnsearch.data.batch import Direction
 from rnnsearch.data.code_points import CODE_POINT_DTYPE
 from rnnsearch.data.corpus import Row, read_lines, read_rows
@@ -45,6 +49,8 @@ from rnnsearch.utils.files import JSON_ERRORS, complete_folder
 
 FORMAT = 2
 """Version of the folder; increased if its files or their meaning change."""
+ARRAYS_FORMAT = 3
+"""Version of a folder with arrays."""
 UNNAMED_FORMAT = 1
 """Version whose files are called source and target instead of the languages' names; can still be read."""
 FACTS_FILE = "prepared.json"
@@ -127,7 +133,12 @@ class Prepared:
     def train(self) -> ParallelIds:
         """The training rows."""
         streams, present = {}, {}
-        for language, dtype in self.facts["dtypes"].items():
+        dtypes = self.facts["dtypes"]
+        for language in self.facts["sides"]:
+            if language in self.arrays:
+                streams[language] = open_arrays(self._array_file("train", language), self.arrays[language])
+                continue
+            dtype = dtypes[language]
             name = f"train.{language}.ids"
             stream = RaggedArray.open(self._file(name), dtype, ends=self._file(f"{name}{ENDS_SUFFIX}"))
             streams[language] = stream
@@ -146,13 +157,19 @@ class Prepared:
         return ParallelIds(streams, links, present, documents, unknown)
 
     @cached_property
+    def arrays(self) -> dict[str, ArrayConfig]:
+        """Options of the streams of arrays."""
+        options = self.facts["settings"]["data"].get("arrays") or {}
+        return {name: ArrayConfig.model_validate(options[name]) for name in self.facts["arrays"]}
+
+    @cached_property
     def dev(self) -> list[Row]:
-        """The raw text of the dev rows."""
+        """The raw text of the dev rows, and their arrays as `NamedArray`."""
         return self._text("dev")
 
     @cached_property
     def test(self) -> list[Row]:
-        """The raw text of the test rows."""
+        """The raw text of the test rows, and their arrays as `NamedArray`."""
         return self._text("test")
 
     @property
@@ -162,7 +179,8 @@ class Prepared:
             training_rates: dict[str, float] = self.facts.get("unknown", {})
             return training_rates
         rates = {}
-        for index, (language, tokenizer) in enumerate(self.tokenizers.items()):
+        for language, tokenizer in self.tokenizers.items():
+            index = self.facts["sides"].index(language)
             ids = list(chain.from_iterable(tokenizer.ids([row.texts[index] for row in self.dev])))
             rates[language] = ids.count(UNK) / max(len(ids), 1)
         return rates
@@ -175,7 +193,8 @@ class Prepared:
     @cached_property
     def tokenizers(self) -> dict[str, Tokenizer]:
         """The tokenizer of each language."""
-        return {name: Tokenizer.load(self._file(prepared_tokenizer_file(name))) for name in self.facts["sides"]}
+        languages = [name for name in self.facts["sides"] if name not in self.facts["arrays"]]
+        return {name: Tokenizer.load(self._file(prepared_tokenizer_file(name))) for name in languages}
 
     @property
     def source(self) -> Tokenizer:
@@ -205,8 +224,22 @@ class Prepared:
         if not self.facts[part]:
             return []
         languages = self.facts["sides"]
-        spec = "|".join(f"{part}.{language}" for language in languages)
-        return list(read_rows([spec], self.folder, len(languages), documents=self.facts["documents"]))
+        files = [f"{part}.{name}{SUFFIX if name in self.arrays else ''}" for name in languages]
+        documents = self.facts["documents"]
+        rows = read_rows(["|".join(files)], self.folder, len(languages), None, documents, languages, self.arrays)
+        if not self.arrays:
+            return list(rows)
+        arrays = {name: read_arrays(self._array_file(part, name), options) for name, options in self.arrays.items()}
+        return [_with_arrays(row, index, languages, arrays) for index, row in enumerate(rows)]
+
+    def _array_file(self, part: Part, stream: str) -> Path:
+        return self.folder / f"{part}.{stream}{SUFFIX}"
+
+
+def _with_arrays(row: Row, index: int, streams: Sequence[str], arrays: Mapping[str, Sequence[NamedArray]]) -> Row:
+    """Return a row with arrays in the place of their names."""
+    texts = [arrays[name][index] if name in arrays else text for name, text in zip(streams, row.texts, strict=True)]
+    return row._replace(texts=tuple(texts))
 
 
 def data_settings(config: RunConfig) -> dict[str, Any]:
@@ -244,7 +277,7 @@ def _read_facts(folder: Path) -> dict[str, Any]:
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
         version, _ = facts["format"], facts["files"]
-        if version not in (UNNAMED_FORMAT, FORMAT):
+        if version not in (UNNAMED_FORMAT, FORMAT, ARRAYS_FORMAT):
             wanted = f"must have format {FORMAT}, which this version of rnnsearch reads"
             raise DataError(f"{path}: {wanted}; got {version} (prepare the corpus again)")
         if version == UNNAMED_FORMAT:
@@ -253,8 +286,8 @@ def _read_facts(folder: Path) -> dict[str, Any]:
         facts["settings"]["text"].setdefault("normalize", "none")
     except JSON_ERRORS:
         raise DataError(f"{path}: must describe prepared data; got a truncated or foreign file") from None
-    # Older versions store neither unknown words nor the number of pairs of each file.
-    return {"spelled": [], "pairs_of_files": [], **facts}
+    # Older versions store neither unknown words nor the number of pairs of each file; a corpus of text has no arrays.
+    return {"spelled": [], "pairs_of_files": [], "arrays": {}, **facts}
 
 
 def _named_facts(facts: dict[str, Any]) -> dict[str, Any]:

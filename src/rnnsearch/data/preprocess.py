@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rnnsearch.config import CleaningConfig, TextConfig
+from rnnsearch.config.data import ArrayConfig
 from rnnsearch.data.cleaning import Tally, rejection_reason, row_key
 from rnnsearch.data.code_points import codes
 from rnnsearch.data.corpus import Chunk, Row, read_chunks
@@ -77,6 +78,29 @@ class CleaningRules(NamedTuple):
     """True if dev or test is split off; otherwise the keys of sentences are 0."""
     documents: bool
     """True if empty lines end documents."""
+    arrays: dict[str, ArrayConfig]
+    """Options of the streams that are arrays; their cells are names (see `arrays.array_names`), not text."""
+
+    def reason(self, row: Row, min_texts: int) -> str | None:
+        """Return why a row is unfit for training, or None; the filters see only text."""
+        if not self.arrays:
+            return rejection_reason(row, self.config, self.languages, min_texts)
+        languages = [language for language in self.languages if language not in self.arrays]
+        cells = dict(zip(self.languages, row.texts, strict=True))
+        num_arrays = sum(bool(cells[name]) for name in self.arrays)
+        texts = tuple([cells[language] for language in languages])
+        return rejection_reason(row._replace(texts=texts), self.config, languages, max(1, min_texts - num_arrays))
+
+    def split_key(self, texts: Sequence[str]) -> bytes:
+        """Return the key that a row is split by.
+
+        Of a row with arrays it depends only on their names, since many different arrays may have the same text.
+        """
+        if not self.arrays:
+            return split_key(texts)
+        cells = dict(zip(self.languages, texts, strict=True))
+        names = " ".join(cells[name] for name in self.arrays)
+        return split_key([names] * len(texts))
 
 
 class CleanedChunk(NamedTuple):
@@ -119,7 +143,7 @@ def clean(rules: CleaningRules, chunk: Chunk) -> CleanedChunk:
         tally.read += 1
         # Rejected rows count, too: positions are those in the original document.
         position += 1
-        reason = rejection_reason(row, rules.config, rules.languages, min_texts)
+        reason = rules.reason(row, min_texts)
         if reason is not None:
             tally.reject(reason, row)
             continue
@@ -127,7 +151,7 @@ def clean(rules: CleaningRules, chunk: Chunk) -> CleanedChunk:
         texts = cells[:num_languages]
         rows.append(cells)
         keys += row_key(texts) if rules.config.drop_duplicates else no_row_key
-        keys += split_key(texts) if rules.needs_split_keys else no_split_key
+        keys += rules.split_key(texts) if rules.needs_split_keys else no_split_key
         keys += pack("<QII", row.line, document, position - 1)  # the rest of `key_dtype`
     num_columns = num_languages + (chunk.links is not None)
     columns = zip(*rows, strict=True) if rows else [()] * num_columns
@@ -234,7 +258,8 @@ class CleanedText:
         self._num_files = len(specs)
         file_index = -1
         first_paths = [base / next((name.strip() for name in spec.split("|") if name.strip()), "") for spec in specs]
-        chunks = read_chunks(specs, base, len(self.rules.languages), alignments, CHUNK_ROWS, self.rules.languages)
+        languages = self.rules.languages
+        chunks = read_chunks(specs, base, len(languages), alignments, CHUNK_ROWS, languages, self.rules.arrays)
         with ExitStack() as stack:
             files = [stack.enter_context(path.open("wb")) for path in (*self._paths, self._keys_path)]
             for cleaned in workers.map(clean, ((chunk,) for chunk in chunks), (self.rules,)):
@@ -294,6 +319,18 @@ class CleanedText:
         for span, num_rows in self._spans:
             yield span.read(), parts[start : start + num_rows]
             start += num_rows
+
+    def text_chunks(self, parts: Parts) -> Iterator[tuple[CleanedLines, Parts]]:
+        """Yield the chunks without the columns of arrays."""
+        is_text = [name not in self.rules.arrays for name in self.rules.languages] + [True] * self.aligned
+        for lines, chunk_parts in self.chunks(parts):
+            yield CleanedLines(tuple(compress(lines.columns, is_text))), chunk_parts
+
+    def names(self, stream: str, parts: Parts) -> Iterator[str]:
+        """Yield the names of the arrays of a stream in the training rows."""
+        column = self.rules.languages.index(stream)
+        for lines, chunk_parts in self.chunks(parts):
+            yield from compress(lines.column(column), chunk_parts == TRAIN)
 
     def row(self, position: int, line: int) -> Row:
         """Return the cleaned row at a position, which was read from this line of its file."""

@@ -37,6 +37,11 @@ class RaggedArray:
         return cls(shaped, np.cumsum([len(row) for row in rows], dtype=np.int64))
 
     @classmethod
+    def from_arrays(cls, arrays: Sequence[npt.NDArray[Any]]) -> RaggedArray:
+        """Return an array in memory whose rows are arrays [rows, columns]; there must be at least one."""
+        return cls(np.concatenate(arrays), np.cumsum([len(array) for array in arrays], dtype=np.int64))
+
+    @classmethod
     def open(cls, path: Path, dtype: str, columns: int | None = None, ends: Path | None = None) -> RaggedArray:
         """Map the files of a `RaggedFile`.
 
@@ -70,12 +75,23 @@ class RaggedArray:
         ends = np.asarray(self._ends[: np.searchsorted(self._ends, limit, side="right")], dtype=np.int64)
         return self.flat[: int(ends[-1]) if len(ends) else 0], ends
 
+    def array(self, index: int) -> npt.NDArray[Any]:
+        """Return a view of one row with the type of the file."""
+        position = range(len(self))[index]
+        end = int(self._ends[position])
+        return self.flat[end - int(self.lengths(np.array([position]))[0]) : end]
+
     def values(self, indices: npt.NDArray[Any]) -> tuple[Integers, Integers, Integers]:
         """Return the values of some rows, concatenated.
 
         Returns:
             The values; for each value, the index of its row in `indices`; and its position in that row.
         """
+        values, rows, positions = self.gather(indices)
+        return np.asarray(values, dtype=np.int64), rows, positions
+
+    def gather(self, indices: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Integers, Integers]:
+        """Return what `values` returns, with the type of the file."""
         lengths = self.lengths(indices)
         ends = np.cumsum(lengths)
         # Row of each value in the result, and its position in that row.
@@ -83,7 +99,7 @@ class RaggedArray:
         positions = np.arange(len(rows)) - np.repeat(ends - lengths, lengths)
         starts = self._ends[indices].astype(np.int64) - lengths
         # One gather for all rows: of a memory-mapped file, only their pages are read.
-        return np.asarray(self.flat[np.repeat(starts, lengths) + positions], dtype=np.int64), rows, positions
+        return np.asarray(self.flat[np.repeat(starts, lengths) + positions]), rows, positions
 
 
 class RaggedFile:

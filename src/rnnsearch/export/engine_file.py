@@ -25,7 +25,7 @@ from rnnsearch.engine.recurrent import AnyEngine, RecurrentEngine
 from rnnsearch.engine.rnnsearch import RNNsearchEngine
 from rnnsearch.engine.structs import DType, PackedMatrix
 from rnnsearch.errors import ModelError, must_be_one_of
-from rnnsearch.models.layers import Embedding
+from rnnsearch.models.layers import ArrayProjection, Embedding
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.ops.native.library import library
 from rnnsearch.search.candidates import MAX_CANDIDATES, load_candidates
@@ -113,7 +113,8 @@ def unsupported_reason(config: RunConfig, model: Any) -> str:
         if reason is not None:
             return f"{reason}; it can have {SUPPORTED}"
     if type(model.source_embedding) is not Embedding:
-        return "its source words are made of characters"
+        is_array = isinstance(model.source_embedding, ArrayProjection)
+        return "its source is an array" if is_array else "its source words are made of characters"
     return unsupported_settings(config) or _engine_problem(model) or ""
 
 

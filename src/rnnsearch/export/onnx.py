@@ -45,7 +45,7 @@ from rnnsearch.models.attention.scores import ConvolutionalScore, Location
 from rnnsearch.models.cells import Cell
 from rnnsearch.models.class_outputs import AdaptiveOutput
 from rnnsearch.models.encoders import Encoder
-from rnnsearch.models.layers import Embedding
+from rnnsearch.models.layers import ArrayProjection, Embedding
 from rnnsearch.models.memory import Memory
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import TranslationModel
@@ -158,7 +158,9 @@ def _unsupported_parts(model: TranslationModel) -> Iterator[str]:
         yield f"copying source words ({mechanism})"
     elif not isinstance(model.output, Output | AdaptiveOutput):
         yield "its output (hierarchical)"
-    if type(model.source_embedding) is not Embedding or model.speller is not None:
+    if isinstance(model.source_embedding, ArrayProjection):
+        yield "a source that is an array"
+    elif type(model.source_embedding) is not Embedding or model.speller is not None:
         yield "words made of characters"
     if model.language_model is not None:
         yield "the language model inside it"

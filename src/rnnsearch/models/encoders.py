@@ -1,7 +1,7 @@
 """Encoders: from embedded source words to annotations, and to the last states that a bridge reads.
 
 `Unidirectional` and `Bidirectional` have one layer; `Stacked` has any number; `Pyramid` and `ConvolutionalEncoder` are
-for long or character-level sources; `Rationale` reads only some of the words.
+for long or character-level sources; `Rationale` reads only some of the words; `Feedforward` is for image regions.
 
 `TranslationModel` creates one, and `MultiSourceModel` one per source. `Encoded` (`memory.py`) is what decoders get;
 `final_shapes` must agree with it, because bridges are built from it. `accel/program_writer.py` and `export/onnx.py`
@@ -25,6 +25,7 @@ from rnnsearch.config.encoders import (
     BidirectionalOptions,
     ConvolutionalOptions,
     EncoderConfig,
+    FeedforwardOptions,
     PyramidOptions,
     RationaleOptions,
     StackedOptions,
@@ -35,7 +36,7 @@ from rnnsearch.models.batch_rng import BatchRng, dropout, dropout_mask
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.composition import Filters, highways
 from rnnsearch.models.layers import Linear, set_role
-from rnnsearch.models.memory import CellState, Encoded, Origin, StateShape, WordSelection
+from rnnsearch.models.memory import CellState, Encoded, Hidden, Origin, StateShape, WordSelection
 from rnnsearch.utils.tensors import at_least_fp32, without_last
 
 Embedded = Float[Tensor, "B J E"]
@@ -286,6 +287,27 @@ class Rationale(Encoder):
         # log p(z_j = 1) = logsigmoid(logit) and log p(z_j = 0) = logsigmoid(-logit); [B].
         log_prob = nn.functional.logsigmoid(torch.where(selected, logit, -logit)).masked_fill(~candidates, 0.0).sum(1)
         return WordSelection(candidates, selected, log_prob)
+
+
+@implements(FeedforwardOptions)
+class Feedforward(Encoder):
+    """h_j = tanh(W_L ... tanh(W_1 x_j + b_1) ... + b_L); the summary is the mean of the annotations.
+
+    Decoders compute their first state from it, as in Xu et al. 2015, section 3.1.2: h_0 = f_init(1/L sum_i a_i).
+    """
+
+    def __init__(self, options: FeedforwardOptions, embedding: int, dropout: DropoutConfig | None = None) -> None:
+        super().__init__(options, embedding, dropout)
+        inputs = [embedding, *[options.size] * (options.layers - 1)]
+        self.layers = nn.ModuleList(Linear(size, options.size) for size in inputs)
+
+    def encode(self, x: Embedded, mask: Mask, rng: BatchRng | None = None) -> Encoded:
+        annotations = x
+        for layer in self.layers:
+            annotations = torch.tanh(layer(annotations))  # [B, J, H]
+        weights = mask.to(annotations.dtype) / mask.sum(1, keepdim=True).clamp_min(1)  # [B, J]
+        mean = torch.einsum("bj,bjh->bh", weights, annotations)
+        return Encoded(annotations, mask, mean, (Hidden(mean),))
 
 
 def concat_pairs(x: Embedded, mask: Mask) -> tuple[Float[Tensor, "B half E2"], Bool[Tensor, "B half"]]:

@@ -20,6 +20,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from rnnsearch.config import outputs
+from rnnsearch.config.data import ArrayConfig
 from rnnsearch.config.outputs import GlorotOptions, InitConfig, NormalOptions, UniformOptions
 from rnnsearch.config.registry import Implementations, implements
 from rnnsearch.data.batch import EmbeddingInput
@@ -71,6 +72,27 @@ class Embedding(nn.Module):
         """Return the embeddings of tokens."""
         x = nn.functional.embedding(inputs.ids, self.weight, sparse=self.sparse)
         return x.masked_fill((inputs.ids == BOS).unsqueeze(-1), 0.0) if self.zero_bos else x
+
+
+class ArrayProjection(nn.Module):
+    """x_j = W v_j + b + p_j for the rows v_j of an array, where p_j is a learned vector per row of a grid.
+
+    Without a grid there is no p_j.
+    """
+
+    def __init__(self, options: ArrayConfig, size: int) -> None:
+        super().__init__()
+        self.features = options.features
+        self.projection = Linear(options.features, size)
+        self.positions = None if options.rows is None else parameter("embedding", options.rows, size)
+
+    def forward(self, inputs: EmbeddingInput) -> Float[Tensor, "B J E"]:
+        """Return the projected rows."""
+        assert inputs.values is not None, "the source must be an array"
+        x: Tensor = self.projection(inputs.values)
+        if self.positions is None:
+            return x
+        return x + self.positions[: x.shape[1]].to(x.dtype)  # an array is as wide as the grid, also in a padded batch
 
 
 class Init(ABC):

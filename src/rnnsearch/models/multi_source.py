@@ -16,12 +16,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rnnsearch.config import ModelConfig, ObjectiveConfig
+from rnnsearch.config.data import ArrayConfig
 from rnnsearch.data.batch import Stream
 from rnnsearch.models.batch_rng import BatchRng, dropout
-from rnnsearch.models.layers import Embedding
+from rnnsearch.models.layers import ArrayProjection, Embedding
 from rnnsearch.models.memory import Encoded, Memory, SourceMemories
 from rnnsearch.models.sources import CombinedAttention, CombinedEncoder, presence, split_attention
-from rnnsearch.models.translation_model import CharacterCounts, Memories, TranslationModel
+from rnnsearch.models.translation_model import CharacterCounts, Memories, SourceSize, TranslationModel
 from rnnsearch.text.vocabulary import PAD
 
 
@@ -39,7 +40,7 @@ class MultiSourceModel(TranslationModel):
     def __init__(
         self,
         config: ModelConfig,
-        source_vocabularies: Mapping[str, int],
+        source_sizes: Mapping[str, SourceSize],
         target_vocabulary: int,
         objective: ObjectiveConfig | None = None,
     ) -> None:
@@ -47,23 +48,29 @@ class MultiSourceModel(TranslationModel):
 
         Args:
             config: A `[model]` with `[model.sources]`.
-            source_vocabularies: Number of tokens by source; its order is that of the parameters.
+            source_sizes: Number of tokens, or options of the arrays, by source; its order is that of the parameters.
             target_vocabulary: Number of target tokens.
             objective: Adds the parameters that the training objective needs.
         """
-        super().__init__(config, source_vocabularies, target_vocabulary, objective)
-        self.source_names = tuple(source_vocabularies)
+        super().__init__(config, source_sizes, target_vocabulary, objective)
+        self.source_names = tuple(source_sizes)
         """Names of the sources, in the order of their parameters."""
 
     def make_source_embedding(
-        self, vocabulary: int | Mapping[str, int], characters: CharacterCounts, target: Embedding
+        self, source: SourceSize | Mapping[str, SourceSize], characters: CharacterCounts, target: Embedding
     ) -> Any:
-        assert isinstance(vocabulary, Mapping)
-        return nn.ModuleList(Embedding(size, self.config.embedding) for size in vocabulary.values())
+        assert isinstance(source, Mapping)
+        embeddings: list[nn.Module] = []
+        for size in source.values():
+            if isinstance(size, ArrayConfig):
+                embeddings.append(ArrayProjection(size, self.config.embedding))
+            else:
+                embeddings.append(Embedding(size, self.config.embedding))
+        return nn.ModuleList(embeddings)
 
-    def make_encoder(self, vocabulary: int | Mapping[str, int]) -> Any:
-        assert isinstance(vocabulary, Mapping)
-        return CombinedEncoder(self.config, tuple(vocabulary))
+    def make_encoder(self, source: SourceSize | Mapping[str, SourceSize]) -> Any:
+        assert isinstance(source, Mapping)
+        return CombinedEncoder(self.config, tuple(source))
 
     @property
     def attention(self) -> CombinedAttention | None:

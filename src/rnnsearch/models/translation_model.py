@@ -20,6 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from rnnsearch.config import ModelConfig, ObjectiveConfig
+from rnnsearch.config.data import ArrayConfig
 from rnnsearch.data.batch import EmbeddingInput, Stream
 from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.auxiliary import Auxiliary
@@ -32,7 +33,7 @@ from rnnsearch.models.decoders.copynet import PSI, CopyNet
 from rnnsearch.models.decoders.decoder import Reading, State
 from rnnsearch.models.encoders import ENCODERS, Encoder
 from rnnsearch.models.fusion import FUSIONS, FusedState, Fusion
-from rnnsearch.models.layers import Embedding
+from rnnsearch.models.layers import ArrayProjection, Embedding
 from rnnsearch.models.memory import Encoded, Memory
 from rnnsearch.models.outputs import PlainLoss
 from rnnsearch.models.speller import Speller
@@ -55,6 +56,8 @@ class CharacterCounts(NamedTuple):
     target: int = 0
 
 
+SourceSize = int | ArrayConfig
+"""Number of tokens of a source, or the options of its arrays."""
 NO_CHARACTERS = CharacterCounts()
 """Sizes for a model without character models."""
 
@@ -67,7 +70,7 @@ class Unrolled(NamedTuple):
 
 
 class TranslationModel(nn.Module):
-    """p(y_i | y_1..y_{i-1}, x), from source ids that end with EOS, with the components of `[model]`.
+    """p(y_i | y_1..y_{i-1}, x), from source ids that end with EOS or an array, with the components of `[model]`.
 
     A memory has one row for each of B sentences; hypotheses have N = B * K rows, K consecutive rows per sentence.
     R is the width of the output layer's input, including appended columns (`_append_lexical`, `_append_output_inputs`).
@@ -77,7 +80,7 @@ class TranslationModel(nn.Module):
     def __init__(
         self,
         config: ModelConfig,
-        source_vocabulary: int | Mapping[str, int],
+        source_vocabulary: SourceSize | Mapping[str, SourceSize],
         target_vocabulary: int,
         objective: ObjectiveConfig | None = None,
         characters: CharacterCounts = NO_CHARACTERS,
@@ -135,23 +138,26 @@ class TranslationModel(nn.Module):
             readout_layer.add_fusion(self.language_model.size)
 
     def make_source_embedding(
-        self, vocabulary: int | Mapping[str, int], characters: CharacterCounts, target: Embedding
-    ) -> Embedding:
+        self, source: SourceSize | Mapping[str, SourceSize], characters: CharacterCounts, target: Embedding
+    ) -> Embedding | ArrayProjection:
         """Create the embedding of source words, or return that of the target if both share one.
 
         Args:
-            vocabulary: Number of source tokens; for `MultiSourceModel`, by source.
+            source: Number of source tokens, or options of the array in their place; for `MultiSourceModel`, by source.
             characters: Sizes of the character inventories.
             target: The embedding of target words.
         """
-        assert isinstance(vocabulary, int)
+        assert not isinstance(source, Mapping)
+        if isinstance(source, ArrayConfig):
+            return ArrayProjection(source, self.config.embedding)
+        vocabulary = source
         config = self.config
         if config.source_characters is not None:
             return ComposedEmbedding(config.source_characters, vocabulary, characters.source, config.embedding)
         return target if config.tie == "all" else Embedding(vocabulary, config.embedding)
 
-    def make_encoder(self, vocabulary: int | Mapping[str, int]) -> Encoder:
-        """Create the encoder; `vocabulary` is that of `make_source_embedding`."""
+    def make_encoder(self, source: SourceSize | Mapping[str, SourceSize]) -> Encoder:
+        """Create the encoder; `source` is that of `make_source_embedding`."""
         config = self.config
         return ENCODERS[config.encoder.type](config.encoder, config.embedding, config.dropout)
 
@@ -278,7 +284,7 @@ class TranslationModel(nn.Module):
         assert readout.shape[:2] == (1, I * J)
         return readout.view(I, J, -1)
 
-    def _embed(self, table: Embedding, inputs: EmbeddingInput, rng: BatchRng | None) -> Tensor:
+    def _embed(self, table: Embedding | ArrayProjection, inputs: EmbeddingInput, rng: BatchRng | None) -> Tensor:
         x = word_dropout(table(inputs), self.dropout.word, rng)
         return dropout(x, self.dropout.embedding, rng)
 

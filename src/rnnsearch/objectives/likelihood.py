@@ -200,12 +200,12 @@ def teacher_force(
 ) -> TeacherForcedOutputs:
     """Run a model over a batch, reading the reference translations; in training on a GPU as a CUDA graph.
 
-    Batches with characters are never recorded, because hardly any two of them have the same shape.
+    Batches with characters or arrays are never recorded; hardly any two batches with characters have the same shape.
     """
     sources = batch.sources
     previous = batch.target.previous()
     run = TeacherForcing(tuple(sources), freeze_null_sources)
-    if any(stream.characters is not None for stream in sources.values()):
+    if not all(stream.is_ids_only for stream in sources.values()):
         return run.on_streams(model, sources, previous, rng)
     tensors = []
     for stream in sources.values():

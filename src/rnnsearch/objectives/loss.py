@@ -23,7 +23,7 @@ from rnnsearch.data.batches import Batch
 from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.memory import Memory
 from rnnsearch.models.translation_model import Memories, TranslationModel, Unrolled, only_memory
-from rnnsearch.utils.tensors import at_least_fp32, without_last
+from rnnsearch.utils.tensors import at_least_fp32
 
 Model = TypeVar("Model", bound=nn.Module)
 """Module that is trained."""
@@ -88,7 +88,7 @@ class ForwardPass(NamedTuple):
 
     def word_mask(self) -> Tensor:
         """Return a mask [B, J] of the annotations of source tokens other than EOS."""
-        words = without_last(self.batch.source.mask)
+        words = self.batch.source.word_mask
         if self.memory.origin is None:
             return words
         annotations = self.memory.mask.shape[1]

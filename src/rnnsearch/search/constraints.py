@@ -26,7 +26,6 @@ from rnnsearch.search.hypothesis import SentenceError
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.phrases import PhraseScorer
 from rnnsearch.search.prefixes import ForcedBytesScorer, RepeatScorer
-from rnnsearch.search.results import source_lengths
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.search.topk import ScoredRows
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
@@ -41,7 +40,7 @@ def max_lengths(sources: Sources, options: SearchOptions) -> Array:
     Raises:
         RnnsearchError: An option does not have one entry per sentence.
     """
-    source_tokens = np.max(list(source_lengths(sources).values()), axis=0) - 1  # without EOS
+    source_tokens = np.max([source.num_words.tolist() for source in sources.values()], axis=0)
     max_length = (np.floor(options.max_ratio * source_tokens) + options.max_extra).astype(np.int64)
     options.require_one_entry_per_sentence(len(max_length))
     # Forced tokens and one more always fit, and so do the phrases.

@@ -15,10 +15,13 @@ from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from rnnsearch.accel.cuda_graphs import graphs_are_enabled
+from rnnsearch.config.data import ArrayConfig
+from rnnsearch.data.arrays import ArrayIds
 from rnnsearch.data.batch import Stream
 from rnnsearch.data.characters import Characters
 from rnnsearch.errors import RnnsearchError
@@ -73,7 +76,12 @@ def make_sources(
     return {name: Stream.from_ids(padded, characters.character_table(padded, unknown)).to(device)}
 
 
-def make_several_sources(sentences: Sequence[Ids], device: torch.device, names: Sequence[str]) -> Sources:
+def make_several_sources(
+    sentences: Sequence[Ids],
+    device: torch.device,
+    names: Sequence[str],
+    arrays: Mapping[str, ArrayConfig] | None = None,
+) -> Sources:
     """Return a batch with several sources.
 
     A sentence that has no source at all is read as an empty one in the first.
@@ -82,12 +90,19 @@ def make_several_sources(sentences: Sequence[Ids], device: torch.device, names: 
         sentences: Sentences, `SourceIds` or ids of the first source.
         device: Device of the batch.
         names: Names of the sources.
+        arrays: Options of the sources that are arrays.
     """
     rows: list[Mapping[str, Ids]] = []
     for sentence in sentences:
         rows.append(sentence.by_source if isinstance(sentence, SourceIds) else {names[0]: sentence})
     sources = {}
     for name in names:
+        if arrays and name in arrays:
+            missing = np.zeros((0, arrays[name].features), np.float32)
+            found = [row.get(name) for row in rows]
+            values = [ids.values if isinstance(ids, ArrayIds) else missing for ids in found]
+            sources[name] = Stream.from_arrays(values, width=1).to(device)
+            continue
         column = []
         for row in rows:
             reads_end = row.get(name) or (name == names[0] and not any(row.values()))

@@ -86,6 +86,8 @@ def unsupported_reason(
         return "the first steps have fewer hypotheses than later ones"
     if any(stream.characters is not None for stream in sources.values()):
         return "no two batches have the same number of different words with characters"
+    if not all(stream.is_ids_only for stream in sources.values()):
+        return "a source is an array"
     return None
 
 

@@ -506,6 +506,10 @@ def read_model_info(folder: Path) -> ModelInfo:
     else:
         config = load_translation_config(folder, multiway=True)
         calibrated = (folder / CALIBRATION_FILE).is_file()
+    if config.data.arrays is not None:
+        raise ModelError(
+            f"{folder}: the server translates text; this model reads arrays ({', '.join(config.data.arrays)})"
+        )
     if isinstance(config.model, MultiwayConfig):
         if len(config.data.pairs) > 1:
             require_one_direction(folder)

@@ -218,7 +218,8 @@ def card(facts: dict[str, Any], sha256: str, scores: Sequence[dict[str, Any]] = 
     data = facts["data"]
     pair = facts["pair"]
     directions = facts.get("directions")  # of a multi-way model
-    names = ("source", "target") if len(pair) == 2 and directions is None else pair
+    names: Sequence[str] = ("source", "target") if len(pair) == 2 and directions is None else pair
+    names = names[len(pair) - len(facts["vocabulary"]) :]  # arrays, which are sources, have no vocabulary
     sizes = ", ".join(f"{count:,} {name}" for count, name in zip(facts["vocabulary"], names, strict=True))
     languages = " → ".join(pair)
     language_row = "Pair" if len(pair) == 2 else "Language"

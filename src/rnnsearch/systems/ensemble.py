@@ -106,6 +106,11 @@ class EnsembleSystem(System[Any]):
                 f"{name} must have the target vocabulary of the first, token by token; it has another "
                 "(train both on one corpus with the same [text])"
             )
+        if first.arrays != other.arrays:
+            raise ModelError(f"{name} must have the data.arrays of the first; it has others")
+        for source in _text_sources(first) if first.arrays else ():
+            if first.tokenizers[source].fingerprint() != other.tokenizers[source].fingerprint():
+                raise ModelError(f"{name} must have the tokens of the first in {source}; it has others")
         if first.config.text.annotation != other.config.text.annotation:
             raise ModelError(f"{name} must have the text.annotation of the first; it has another")
 
@@ -146,7 +151,7 @@ class EnsembleSystem(System[Any]):
             config = member.config
             keys.append(
                 (
-                    tuple(member.tokenizers[source].fingerprint() for source in member.direction.sources),
+                    tuple(member.tokenizers[source].fingerprint() for source in _text_sources(member)),
                     config.translation.source_characters,
                     config.text.inline_terms,
                     config.data.context,
@@ -158,6 +163,8 @@ class EnsembleSystem(System[Any]):
         return [keys.index(key) for key in keys]
 
     def segment_sources(self, texts: Sequence[SourceText], restores_case: bool = False) -> list[Segmented]:
+        if self.arrays:  # all members read the same tokens, see `_require_compatible`
+            return self.members[0].segment_sources(texts, restores_case)
         return _combine_segmented([member.segment_sources(texts, restores_case) for member in self.members])
 
     @property
@@ -222,6 +229,11 @@ def require_single_model(system: System[Any], number: int) -> None:
     """Raise ModelError if a member is the folder of an ensemble, whose other models would be ignored."""
     if system.config.search.ensemble is not None:
         raise ModelError(f"model {number} of the ensemble is an ensemble itself; name its models one by one")
+
+
+def _text_sources(system: System[Any]) -> list[str]:
+    """Return the sources of a system that are not arrays, which are the same for all members."""
+    return [source for source in system.direction.sources if source not in system.arrays]
 
 
 def _tokens_of(sentence: Sequence[int], index: int) -> Sequence[int]:

@@ -145,7 +145,7 @@ def load_system(folder: Path, device: torch.device | str = "cpu", multiway: bool
             raise ConfigError(faults)
         # Before any other file is read.
         _require_local_files(folder, config.search)
-        languages = config.data.languages
+        languages = config.data.text_languages
         files: Sequence[str] = OLD_TOKENIZER_FILES
         if (folder / TOKENIZERS).is_dir():
             files = [tokenizer_file(language) for language in languages]

@@ -13,7 +13,7 @@ Axes: J source positions.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, NamedTuple
@@ -25,6 +25,8 @@ from torch import nn
 
 from rnnsearch.align.aligner import Aligner, Pair
 from rnnsearch.config import RunConfig
+from rnnsearch.config.data import ArrayConfig
+from rnnsearch.data.arrays import array_source
 from rnnsearch.data.batch import Direction
 from rnnsearch.data.characters import WordCharacters, word_characters
 from rnnsearch.data.context import with_context
@@ -156,9 +158,30 @@ class System(ABC, Generic[Model]):
         return self
 
     @property
+    def arrays(self) -> Mapping[str, ArrayConfig]:
+        """Return the options of the sources that are arrays by name."""
+        return self.config.data.arrays or {}
+
+    @property
+    def source_array(self) -> ArrayConfig | None:
+        """Return the options of the only source if it is an array, or None."""
+        sources = self.config.data.sources
+        return self.arrays.get(sources[0]) if len(sources) == 1 else None
+
+    @property
     def source(self) -> Tokenizer:
-        """Return the tokenizer of the only source language."""
-        return self.tokenizers[self.config.data.single_source]
+        """Return the tokenizer of the only source language.
+
+        Raises:
+            ModelError: If the source is an array.
+        """
+        return self.text_tokenizer(self.config.data.single_source)
+
+    def text_tokenizer(self, source: str) -> Tokenizer:
+        """Return the tokenizer of a source language, or raise ModelError if the source is an array."""
+        if source in self.arrays:
+            raise ModelError(f"this needs a model that reads text; this one reads arrays ({source})")
+        return self.tokenizers[source]
 
     @property
     def target(self) -> Tokenizer:
@@ -205,7 +228,7 @@ class System(ABC, Generic[Model]):
         """Return source texts as tokens that the model reads; `text` does not contain inline terms.
 
         Args:
-            texts: The texts.
+            texts: The texts, or each a `NamedArray` if the model reads arrays.
             restores_case: True if the model should read text in capital letters in ordinary letter case.
 
         Raises:
@@ -213,9 +236,17 @@ class System(ABC, Generic[Model]):
         """
         sources = self.direction.sources
         if self.config.translation.sources is not None:
-            tokenizers = {source: self.tokenizers[source] for source in sources}
-            return segment_several(texts, tokenizers, restores_case)
+            return segment_several(texts, sources, [self._segmenter(source, restores_case) for source in sources])
+        if self.source_array is not None:
+            return self._segmenter(sources[0], restores_case)(single_texts(texts, sources))
         return self._segment_one_source(single_texts(texts, sources), restores_case)
+
+    def _segmenter(self, source: str, restores_case: bool) -> Callable[[list[str]], list[Segmented]]:
+        """Return the function from the texts, or arrays, of a source to what the model reads."""
+        if (array := self.arrays.get(source)) is not None:
+            return lambda names: [array_source(name, array, source) for name in names]
+        tokenizer = self.tokenizers[source]
+        return tokenizer.segment_sources if restores_case else tokenizer.segment
 
     def _segment_one_source(self, texts: Sequence[str], restores_case: bool) -> list[Segmented]:
         segmented = self.source.segment_sources(texts) if restores_case else self.source.segment(texts)

@@ -23,6 +23,8 @@ from rnnsearch.accel.verification import INFERENCE, Conditions
 from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import ModelConfig, ObjectiveConfig, RunConfig
 from rnnsearch.config.outputs import AdaptiveOptions, OutputConfig
+from rnnsearch.data.arrays import ArrayIds
+from rnnsearch.data.batch import Stream
 from rnnsearch.data.characters import same_words, word_characters
 from rnnsearch.data.corpus import Row
 from rnnsearch.data.id_store import ParallelIds
@@ -33,7 +35,7 @@ from rnnsearch.models.composition import ComposedEmbedding
 from rnnsearch.models.layers import INITS, generator, initialise
 from rnnsearch.models.multi_source import MultiSourceModel
 from rnnsearch.models.outputs import OutputLayer
-from rnnsearch.models.translation_model import NO_CHARACTERS, CharacterCounts, TranslationModel
+from rnnsearch.models.translation_model import NO_CHARACTERS, CharacterCounts, SourceSize, TranslationModel
 from rnnsearch.objectives import penalties
 from rnnsearch.objectives.contrast import CONTRASTS
 from rnnsearch.objectives.likelihood import Likelihood
@@ -55,7 +57,7 @@ from rnnsearch.utils.distributed import Processes
 
 def build(
     model: ModelConfig,
-    source_vocabulary: int | Mapping[str, int],
+    source_vocabulary: SourceSize | Mapping[str, SourceSize],
     target_vocabulary: int,
     seed: int | None,
     objective: ObjectiveConfig | None = None,
@@ -66,7 +68,8 @@ def build(
 
     Args:
         model: A `[model]` without problems (see `config.rules`).
-        source_vocabulary: Number of source tokens; by source if the model has `[model.sources]`.
+        source_vocabulary: Number of source tokens, or options of the arrays that the model reads; by source if it has
+            `[model.sources]`.
         target_vocabulary: Number of target tokens.
         seed: Seed of the initialisation; None leaves the parameters uninitialised.
         objective: Adds the parameters that the training objective needs, if given.
@@ -123,13 +126,14 @@ class TranslationSystem(Trainable[TranslationModel]):
     @classmethod
     def make(cls, config: RunConfig, tokenizers: Mapping[str, Tokenizer], seed: int | None) -> TranslationSystem:
         target = config.data.target
+        arrays = config.data.arrays or {}
+        sizes = {source: arrays.get(source) or len(tokenizers[source]) for source in config.data.sources}
         if config.translation.sources is not None:
-            vocabularies = {source: len(tokenizers[source]) for source in config.data.sources}
             precision = config.training.precision
             return cls(
                 build(
                     config.translation,
-                    vocabularies,
+                    sizes,
                     len(tokenizers[target]),
                     seed,
                     config.objective,
@@ -142,7 +146,7 @@ class TranslationSystem(Trainable[TranslationModel]):
         characters = word_characters(config, tokenizers).characters
         model = build(
             config.translation,
-            len(tokenizers[source]),
+            sizes[source],
             len(tokenizers[target]),
             seed,
             config.objective,
@@ -270,8 +274,11 @@ class TranslationSystem(Trainable[TranslationModel]):
 
     def make_sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
         if isinstance(self.model, MultiSourceModel):
-            return make_several_sources(sentences, device, self.model.source_names)
+            return make_several_sources(sentences, device, self.model.source_names, self.arrays)
         name = self.config.data.single_source
+        arrays = [sentence.values for sentence in sentences if isinstance(sentence, ArrayIds)]
+        if arrays:
+            return {name: Stream.from_arrays(arrays).to(device)}
         return make_sources(sentences, device, self.spellings.characters.get(name), name)
 
     def posterior_attention(

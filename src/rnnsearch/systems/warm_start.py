@@ -91,7 +91,8 @@ def load_teacher(student: System[Any]) -> TranslationModel:
     if teacher.direction != student.direction:
         must = f"must translate {_direction_name(student.direction)}, like this run"
         raise ConfigError([f"{path}: {must}; got {_direction_name(teacher.direction)} in {folder}"])
-    _require_same_tokens(path, student, teacher, config.data.languages)
+    _require_same_tokens(path, student, teacher, config.data.text_languages)
+    _require_same_arrays(path, student, teacher)
     model: TranslationModel = teacher.model.requires_grad_(False)
     return model
 
@@ -107,9 +108,10 @@ def _load_begin_from(system: System[Any], folder: Path) -> str:
     if trained.kind != system.kind:
         must = f"must be a {system.kind} model, like this one"
         raise ConfigError([f"{path}: {must}; got a {trained.kind} model in {folder}"])
+    _require_same_arrays(path, system, trained)
     current = named_weights(system.model)
     loaded = named_weights(trained.model)
-    languages = system.config.data.languages
+    languages = system.config.data.text_languages
     transfer = system.config.training.transfer
     if isinstance(system, MultiwaySystem):
         # Languages that only one of them has are left out; the attention is that of all.
@@ -140,3 +142,9 @@ def _require_same_tokens(path: str, system: System[Any], other: System[Any], lan
         if tokenizer is None or tokenizer.fingerprint() != system.tokenizers[language].fingerprint():
             how = "train one model with the tokenizers of the other (text.tokenizers)"
             raise ConfigError([f"{path}: must have the same tokens in {language}; it has others: {how}"])
+
+
+def _require_same_arrays(path: str, system: System[Any], other: System[Any]) -> None:
+    """Raise ConfigError if another model reads other arrays."""
+    if system.config.data.arrays != other.config.data.arrays:
+        raise ConfigError([f"{path}: must have the same data.arrays; it has others"])

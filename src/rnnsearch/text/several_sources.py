@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.text.tokenizer import Segmented, Tokenizer
+from rnnsearch.text.tokenizer import Segmented
 
 SourceText = str | Sequence[str | None] | Mapping[str, str | None]
 """A source sentence: a text or, for a model with several sources, the text in each, in their order or by name.
@@ -57,24 +57,22 @@ def shown_text(text: SourceText) -> str:
 
 
 def segment_several(
-    texts: Sequence[SourceText], tokenizers: Mapping[str, Tokenizer], restores_case: bool
+    texts: Sequence[SourceText], sources: Sequence[str], segmenters: Sequence[Callable[[list[str]], list[Segmented]]]
 ) -> list[Segmented]:
     """Return sentences as the tokens of all sources that they have (see `Segmented.by_source`).
 
     Args:
         texts: The sentences.
-        tokenizers: The tokenizer of each source, in their order.
-        restores_case: True if the model should read text in capital letters in ordinary letter case.
+        sources: Names of the sources.
+        segmenters: For each source, the function that segments its texts.
 
     Raises:
         RnnsearchError: As in `texts_by_source`.
     """
-    sources = tuple(tokenizers)
     rows = [texts_by_source(text, sources) for text in texts]
     columns = []
-    for name, tokenizer in tokenizers.items():
-        column = [row[name] for row in rows]
-        columns.append(tokenizer.segment_sources(column) if restores_case else tokenizer.segment(column))
+    for name, segment in zip(sources, segmenters, strict=True):
+        columns.append(segment([row[name] for row in rows]))
     results = []
     for row in zip(*columns, strict=True):
         by_source = {name: segmented for name, segmented in zip(sources, row, strict=True) if segmented.text}

@@ -174,6 +174,11 @@ class Segmented:
         return replace(self, text=text, offsets=[(positions[start], positions[end]) for start, end in self.offsets])
 
     @property
+    def is_text(self) -> bool:
+        """True if models read EOS after the tokens; False for an array (`data.arrays`)."""
+        return True
+
+    @property
     def symbols(self) -> list[str]:
         """Alias of `tokens`."""
         return self.tokens

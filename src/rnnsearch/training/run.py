@@ -208,7 +208,7 @@ def _report_start(trainer: Trainer[Any], config: RunConfig, prepared: Prepared) 
         f"{num_parameters:,} parameters{frozen}; {len(prepared.train):,} training pairs{left_out}; "
         f"{config.training.precision} on {describe_devices(trainer.device, trainer.processes)}"
     )
-    needs_aligner = config.data.aligner and len(config.data.languages) == 2
+    needs_aligner = config.data.aligner and config.data.is_bilingual
     if needs_aligner and not prepared.has_aligner and not aligner_text.is_pending(prepared):
         trainer.reporter.message(
             f"{prepared.folder}: has no aligner; alignments will come from attention (prepare the corpus again)"
@@ -315,7 +315,8 @@ def _resegmentation(config: RunConfig, prepared: Prepared) -> dict[str, Resegmen
     source_type, target_type = text.types
     types = dict.fromkeys(config.data.sources, source_type) | {config.data.target: target_type}
     resegmentation: dict[str, Resegment] = {}
-    for language, text_type in types.items():
+    for language in config.data.text_languages:
+        text_type = types[language]
         if text_type == "bpe" and text.bpe_dropout:
             resegmentation[language] = MergeDropout(prepared.tokenizers[language], text.bpe_dropout)
         elif text_type == "unigram" and text.unigram_sampling is not None:

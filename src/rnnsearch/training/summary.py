@@ -172,7 +172,7 @@ def describe_run(trainer: Trainer[Any], output: OutputFolder, prepared: Prepared
         "pair": list(config.data.languages),
         **_direction_facts(output.system),
         "parameters": sum(p.numel() for p in output.select_weights(named_weights(trainer.model)).values()),
-        "vocabulary": [len(output.system.tokenizers[language]) for language in config.data.languages],
+        "vocabulary": [len(output.system.tokenizers[language]) for language in config.data.text_languages],
         "data": prepared.facts,
         "updates": state.update,
         "epochs": trainer.epochs(),

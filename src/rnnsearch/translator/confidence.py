@@ -225,13 +225,16 @@ def warnings(translation: Translation) -> tuple[str, ...]:
         found.append("cut")
     if translation.fallback == "pieces":
         found.append("pieces")
-    if len(target_words) > 3 * len(source_words) + 10:
+    # The number of words does not depend on that of the regions of an image, or the frames of speech.
+    is_text = translation.by_attention.source.is_text
+    if is_text and len(target_words) > 3 * len(source_words) + 10:
         found.append("long")
     if max_repetitions(target_words) > max_repetitions(source_words):
         found.append("repeated")
-    # A model with a rationale is meant to read only some words, one with several sources some of each.
+    # A model with a rationale is meant to read only some words, one with several sources some of each; most regions of
+    # an image may be empty.
     attention = translation.word_attention
-    if translation.rationale is not None or translation.sources:
+    if translation.rationale is not None or translation.sources or not is_text:
         attention = None
     if attention is not None and target_words and len(source_words) > 2:
         is_read = attention.sum(0) >= MIN_WORD_ATTENTION

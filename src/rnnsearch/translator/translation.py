@@ -75,7 +75,7 @@ class Translation:
     token_scores: tuple[float, ...]
     """Log-probability of each target token."""
     source_tokens: tuple[str, ...]
-    """Source tokens, EOS last."""
+    """Source tokens, EOS last; the rows of a source that is an array (see `data.arrays.row_labels`)."""
     attention: Matrix | None
     """[tokens, source_tokens]; None without attention. Rows sum to 1, except with local-p, monotonic, exponential."""
     source_words: tuple[str, ...]
@@ -316,7 +316,7 @@ def make_translation(
         finished=hypothesis.finished,
         tokens=(*target.tokens, *eos),
         token_scores=hypothesis.token_scores,
-        source_tokens=(*source.tokens, SPECIALS[EOS]),
+        source_tokens=(*source.tokens, *((SPECIALS[EOS],) if source.is_text else ())),
         attention=hypothesis.weights,
         source_words=tuple(words_of(source.text)),
         words=tuple(words_of(target.text)),

@@ -23,9 +23,11 @@ from typing import Any, cast, overload
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import RunConfig
+from rnnsearch.data.arrays import NamedArray
 from rnnsearch.errors import ModelError, RnnsearchError, must_be_one_of
 from rnnsearch.metrics.calibration import Calibration
 from rnnsearch.metrics.consensus import Utility, expected_utility
@@ -61,6 +63,10 @@ from rnnsearch.translator.requests import ConstraintReader
 from rnnsearch.translator.texts import assign_sentences, sentences_of
 from rnnsearch.translator.translation import Matrix, Translation, make_translation, with_rationale, with_sources
 
+Array = NDArray[Any]
+"""An array [rows, features] in the place of a text."""
+Source = SourceText | Array | Sequence[str | Array | None] | Mapping[str, str | Array | None]
+"""A source sentence, whose texts may be arrays."""
 NO_ALIGNER = "this needs an aligner, which the model does not have; make one with `rnnsearch aligner MODEL SRC TGT`"
 
 
@@ -90,8 +96,6 @@ class Translator:
         """Codes of all source languages."""
         self.has_several_sources = self.config.translation.sources is not None
         """True if sentences have a text in each of the source languages (`[model.sources]`)."""
-        self.source: Tokenizer = system.tokenizers[self.sources[0]]
-        """Tokenizer of the first source language."""
         self.target: Tokenizer = system.target
         """Tokenizer of the target language."""
         self.languages = self.sources[0], self.config.data.target
@@ -134,6 +138,11 @@ class Translator:
         choose_direction(self.system.directions, source, target)
         return self
 
+    @property
+    def source(self) -> Tokenizer:
+        """The tokenizer of the first source language; raises ModelError if that source is an array."""
+        return self.system.text_tokenizer(self.sources[0])
+
     def __repr__(self) -> str:
         """Return the languages, the size and the last BLEU in the model's card, on one line."""
         size = f"{self.parameters / 1e6:.1f} million parameters"
@@ -169,7 +178,8 @@ class Translator:
     def prepare(self) -> None:
         """Make everything now that would be made at the first translation."""
         _ = self.search
-        _ = self.protection
+        if not self.system.arrays:
+            _ = self.protection
 
     def require_one_source(self, task: str) -> None:
         """Raise ModelError if the model has several sources, which a task does not support."""
@@ -263,7 +273,7 @@ class Translator:
     @overload
     def translate(  # type: ignore[overload-overlap] # a str is a sequence of str, too
         self,
-        text: str | Mapping[str, str | None],
+        text: str | Array | Mapping[str, str | Array | None],
         options: SearchOptions | None = None,
         *,
         source: str | None = None,
@@ -272,7 +282,7 @@ class Translator:
     @overload
     def translate(
         self,
-        text: Sequence[SourceText],
+        text: Sequence[Source],
         options: SearchOptions | None = None,
         *,
         source: str | None = None,
@@ -281,7 +291,7 @@ class Translator:
 
     def translate(
         self,
-        text: SourceText | Sequence[SourceText],
+        text: Source | Sequence[Source],
         options: SearchOptions | None = None,
         *,
         source: str | None = None,
@@ -290,7 +300,8 @@ class Translator:
         """Return the best translation of a sentence, or of each sentence of a list.
 
         For a model with several sources, a sentence is its texts by source language, or in a list also a tuple of them.
-        A sentence may have no text (None or "") in some of the languages.
+        A sentence may have no text (None or "") in some of the languages. A source that is an array has an array
+        [rows, features] instead of a text.
 
         Args:
             text: The sentence or sentences.
@@ -302,9 +313,9 @@ class Translator:
             ModelError: The model does not have this direction, or has several that fit.
         """
         translator = self.select(source, target)
-        if isinstance(text, str | Mapping):
+        if isinstance(text, str | Mapping | np.ndarray):
             return translator.n_best([text], options)[0][0]
-        sentences = cast(Sequence[SourceText], text)
+        sentences = cast(Sequence[Source], text)
         return [translations[0] for translations in translator.n_best(sentences, options)]
 
     @overload
@@ -420,7 +431,7 @@ class Translator:
 
     def segment(
         self,
-        texts: Sequence[SourceText | Segmented],
+        texts: Sequence[Source | Segmented],
         protect: Collection[ProtectedType] | None = None,
         grammars: Sequence[str | None] | None = None,
     ) -> list[Segmented]:
@@ -430,18 +441,19 @@ class Translator:
         first, such as the server, does not tokenize them twice.
 
         Args:
-            texts: The sentences.
+            texts: The sentences, or arrays.
             protect: Types of text that translations contain unchanged; by default, `self.protect`.
             grammars: Grammar of the placeholders of each sentence that is a text (see `text.markup.protected`).
 
         Raises:
-            DataError: A text is not valid Unicode.
-            RnnsearchError: A sentence has texts in other languages than the model's sources.
+            DataError: A text is not valid Unicode, or an array does not fit the model.
+            RnnsearchError: A sentence has texts in other languages than the model's sources, or text in the place of an
+                array or the other way round.
             ModelError: The model has several sources, and text is to be protected.
         """
         types = self.protect if protect is None else tuple(protect)
-        new_texts = [text for text in texts if not isinstance(text, Segmented)]
-        if types:
+        new_texts = self._named([text for text in texts if not isinstance(text, Segmented)])
+        if types and not self.system.arrays:
             self.require_one_source("protecting text")
             new = iter(self.protection.segment(single_texts(new_texts, self.sources), types, grammars))
         else:
@@ -453,7 +465,7 @@ class Translator:
 
     def n_best(
         self,
-        texts: Sequence[SourceText | Segmented],
+        texts: Sequence[Source | Segmented],
         options: SearchOptions | None = None,
         batch_sentences: int | None = None,
         progress: Callable[[int], None] | None = None,
@@ -463,7 +475,7 @@ class Translator:
         """Return the n best translations of each sentence, best first; fewer if the search found fewer.
 
         Args:
-            texts: The sentences.
+            texts: The sentences, or arrays.
             options: How to search; `options.n_best` is the number of translations.
             batch_sentences: Maximum number of sentences per batch.
             progress: Called with the number of finished sentences after each batch.
@@ -590,7 +602,7 @@ class Translator:
     ) -> list[list[Translation]]:
         """Return the n best translations of each sentence, with protected text as far as it came out."""
         sources = [source.translatable for source in segmented]
-        copied = copied_texts(segmented, self.source, prefixes, terms)
+        copied = self._copied_texts(segmented, prefixes, terms)
         for index in copied:
             sources[index] = sources[index].without_tokens
         if terms is not None:
@@ -631,6 +643,33 @@ class Translator:
             n_best_lists[index] = [self._copy(segmented[index])]
         return n_best_lists
 
+    def _named(self, texts: Sequence[Any]) -> list[Any]:
+        """Return sources with each array as a `NamedArray`; raise RnnsearchError if the model reads only text."""
+
+        def named(source: Any, number: int) -> Any:
+            if isinstance(source, np.ndarray | NamedArray) and not self.system.arrays:
+                raise RnnsearchError("the model reads text, not arrays; give it sentences")
+            if isinstance(source, np.ndarray):
+                return NamedArray(f"array {number}", source)
+            if isinstance(source, Mapping):
+                return {name: named(one, number) for name, one in source.items()}
+            if isinstance(source, Sequence) and not isinstance(source, str):
+                return [named(one, number) for one in source]
+            return source
+
+        return [named(source, number) for number, source in enumerate(texts, 1)]
+
+    def _copied_texts(
+        self,
+        sources: Sequence[Segmented],
+        prefixes: Sequence[str] | None = None,
+        terms: Sequence[Sequence[str]] | None = None,
+    ) -> frozenset[int]:
+        """Return the indices of the texts that are their own translation; an array is not."""
+        if self.system.arrays:
+            return frozenset()
+        return copied_texts(sources, self.source, prefixes, terms)
+
     def _copy(self, source: Segmented) -> Translation:
         """Return a text as its own translation."""
         [target] = self.target.segment([source.text])
@@ -670,10 +709,10 @@ class Translator:
             ordered += [translation for translation in translations if not translation.finished]
         return ordered
 
-    def stream(self, text: SourceText | Segmented) -> Generator[str, None, Translation]:
+    def stream(self, text: Source | Segmented) -> Generator[str, None, Translation]:
         """Yield the greedy translation of a sentence so far after every token; return the whole translation."""
         [source] = self.segment([text])
-        if copied_texts([source], self.source):
+        if self._copied_texts([source]):
             return self._copy(source)
         source = source.translatable
         # A model would translate EOS to something; an empty sentence has an empty translation.
@@ -700,9 +739,7 @@ class Translator:
                 partial = source.substituted.partly_restored(partial)
             yield Segmented(partial, [], [], []).in_case_of(source, self.target.normalization.language).text
 
-    def likeliest_tokens(
-        self, text: SourceText | Segmented, prefix: str, tokens: Sequence[int], count: int
-    ) -> list[int]:
+    def likeliest_tokens(self, text: Source | Segmented, prefix: str, tokens: Sequence[int], count: int) -> list[int]:
         """Return the most probable tokens after a prefix of the translation, best first.
 
         Args:
@@ -735,12 +772,12 @@ class Translator:
     # Existing translations.
 
     def align(
-        self, sources: Sequence[SourceText], targets: Sequence[str], unit: Unit = "words", by: AlignedBy | None = None
+        self, sources: Sequence[Source], targets: Sequence[str], unit: Unit = "words", by: AlignedBy | None = None
     ) -> list[tuple[Link, ...]]:
         """Return the alignment links of existing translations.
 
         Args:
-            sources: Source sentences.
+            sources: Source sentences, or arrays.
             targets: Their translations.
             unit: Align words or tokens.
             by: Source of alignments; by default the best one of the model. With "aligner", the model does not run.
@@ -753,7 +790,7 @@ class Translator:
         if len(sources) != len(targets):
             raise RnnsearchError(f"targets must be as many as the sources ({len(sources)}); got {len(targets)}")
         if by == "aligner" and self.aligner is not None:
-            texts = single_texts(sources, self.sources)
+            texts = single_texts(self._named(sources), self.sources)
             pairs = zip(self.source.segment(texts), self.target.segment(targets), strict=True)
             links = BatchLinks(self.aligner, list(pairs))
             return links.words if unit == "words" else links.tokens
@@ -763,12 +800,12 @@ class Translator:
         return [translation.token_alignment for translation in translations]
 
     def score(
-        self, sources: Sequence[SourceText | Segmented], targets: Sequence[str], by: AlignedBy | None = None
+        self, sources: Sequence[Source | Segmented], targets: Sequence[str], by: AlignedBy | None = None
     ) -> list[Translation]:
         """Score existing translations by forced decoding in fp32.
 
         Args:
-            sources: Source sentences, possibly with contexts (see `with_context`).
+            sources: Source sentences, possibly with contexts (see `with_context`), or arrays.
             targets: Their translations.
             by: Source of alignments; by default the best one that the model has. With "posterior", attention weights
                 are those of source positions given the target word itself (`search.reattend`), which align better than
@@ -795,17 +832,17 @@ class Translator:
             source_rows, target_rows, hypotheses, use_aligner, aligns_previous_word=by == "read"
         )
 
-    def log_probs(self, sources: Sequence[SourceText | Segmented], targets: Sequence[str]) -> list[float]:
+    def log_probs(self, sources: Sequence[Source | Segmented], targets: Sequence[str]) -> list[float]:
         """Return log p(target | source) of existing translations in nats, by forced decoding in fp32.
 
         Args:
-            sources: Source sentences, possibly with contexts (see `with_context`).
+            sources: Source sentences, possibly with contexts (see `with_context`), or arrays.
             targets: Their translations.
         """
         _, _, hypotheses = self._force_decode(self.system.reference_scorer(), sources, targets)
         return [hypothesis.log_prob for hypothesis in hypotheses]
 
-    def cross_entropies(self, sources: Sequence[SourceText], targets: Sequence[str]) -> list[float]:
+    def cross_entropies(self, sources: Sequence[Source], targets: Sequence[str]) -> list[float]:
         """Return -log p(target | source) of existing translations per token, EOS included, in nats.
 
         This uses the fast scorer of the search, in its precision, and is several times as fast as `score`.
@@ -827,10 +864,11 @@ class Translator:
         return [source.has_unknown or target.has_unknown for source, target in pairs]
 
     def _force_decode(
-        self, scorer: Scorer, sources: Sequence[SourceText | Segmented], targets: Sequence[str]
+        self, scorer: Scorer, sources: Sequence[Source | Segmented], targets: Sequence[str]
     ) -> tuple[list[Segmented], list[Segmented], list[Hypothesis]]:
         """Return sources and existing translations as tokens, and the translations as hypotheses of a scorer."""
-        new = iter(self.system.segment_sources([source for source in sources if not isinstance(source, Segmented)]))
+        new_sources = self._named([source for source in sources if not isinstance(source, Segmented)])
+        new = iter(self.system.segment_sources(new_sources))
         source_rows = [source if isinstance(source, Segmented) else next(new) for source in sources]
         target_rows = self.system.segment_targets(targets, source_rows, self.aligner)
         return source_rows, target_rows, self._force_decode_rows(scorer, source_rows, target_rows)

@@ -1,0 +1,166 @@
+"""Training on arrays, and `rnnsearch translate` and Python with models that read arrays."""
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tomli_w
+
+import rnnsearch
+from rnnsearch.errors import DataError, RnnsearchError
+from rnnsearch.serve.registry import read_model_info
+from rnnsearch.training.progress import RunLog
+from tests.command_line import run
+from tests.training.toys import HARD_ATTENTION
+
+NAMES = ["red", "green", "blue", "white"]
+
+
+def write_images(folder: Path, name: str, count: int, seed: int) -> None:
+    """Write images of one colour in one of four regions, and the names of the colours."""
+    rng = np.random.default_rng(seed)
+    colours = rng.integers(len(NAMES), size=count)
+    values = np.zeros((count, 4, 3), np.float32)
+    values[np.arange(count), rng.integers(4, size=count)] = np.eye(4, 3)[colours] - 0.3
+    np.save(folder / f"{name}.npy", values)
+    (folder / f"{name}.en").write_text("".join(f"a {NAMES[colour]} one\n" for colour in colours))
+
+
+RUN_FILE: dict[str, Any] = {
+    "folder": "run",
+    "data": {
+        "arrays": {"image": {"features": 3, "grid": [2, 2]}},
+        "source": "image",
+        "target": "en",
+        "train": ["train.npy|train.en"],
+        "dev": "dev.npy|dev.en",
+        "test": "test.npy|test.en",
+    },
+    "text": {"type": "words"},
+    "model": {
+        "embedding": 8,
+        "encoder": {"type": "feedforward", "size": 8},
+        "attention": {"score": "additive", "size": 8, **HARD_ATTENTION["model"]["attention"]},
+        "decoder": {"type": "bahdanau", "cell": "gru", "size": 8, "maxout": 8},
+        "dropout": {"embedding": 0.1, "annotations": 0.1},
+    },
+    "objective": {**HARD_ATTENTION["objective"], "doubly_stochastic": 0.1},
+    "training": {
+        "batch": {"sentences": 8},
+        "optimiser": {"type": "adam", "learning_rate": 0.01},
+        "max_updates": 6,
+        "evaluate_every": 3,
+        "threads": 1,
+    },
+    "search": {"beam": 2, "max_extra": 6},
+}
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with images, a run file, and the folder `run` of a trained model."""
+    folder = tmp_path_factory.mktemp("images")
+    for seed, (name, count) in enumerate({"train": 40, "dev": 8, "test": 7}.items()):
+        write_images(folder, name, count, seed)
+    (folder / "run.toml").write_text(tomli_w.dumps(RUN_FILE))
+    result = run("train", folder / "run.toml")
+    assert result.code == 0, result.err
+    return folder
+
+
+def test_preparation_reports_arrays(images, tmp_path):
+    result = run("prepare", images / "run.toml", "--set", f'data.prepared="{tmp_path / "data"}"')
+    assert result.code == 0, result.err
+    assert "image: arrays of 3 features, 160 rows\n" in result.err
+    assert "target: 120 tokens, vocabulary of 10, 0.00% unknown\n" in result.err
+
+
+def test_interrupted_run_resumes_bit_for_bit(images, tmp_path, monkeypatch):
+    other = f'folder="{tmp_path / "other"}"'
+    updates = 0
+    original = RunLog.update
+
+    def interrupt(self: RunLog, row: dict[str, Any]) -> None:
+        nonlocal updates
+        updates += 1
+        original(self, row)
+        if updates == 4:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(RunLog, "update", interrupt)
+    assert run("train", images / "run.toml", "--set", other).code == 130
+    assert run("train", images / "run.toml", "--set", other, "--resume").code == 0
+    for name in ("model.safetensors", "tokenizers/en.json"):
+        assert (tmp_path / "other" / name).read_bytes() == (images / "run" / name).read_bytes()
+
+
+def test_every_array_gives_one_line_with_attention_over_its_regions(images, tmp_path):
+    links = tmp_path / "links"
+    result = run("translate", images / "run", "-i", images / "test.npy", "--format", "json", "--alignments", links)
+    assert result.code == 0, result.err
+    assert len(result.rows) == len(links.read_text().splitlines()) == 7
+    translator = rnnsearch.load(images / "run")
+    arrays = np.load(images / "test.npy")
+    for row, array in zip(result.rows, arrays, strict=True):
+        assert row["source_tokens"] == ["1,1", "1,2", "2,1", "2,2"]
+        assert np.shape(row["attention"]) == (len(row["tokens"]), 4)
+        assert translator.translate(array).text == row["text"]
+    assert [t.text for t in translator.translate(list(arrays))] == [row["text"] for row in result.rows]
+    plain = run("translate", images / "run", "-i", images / "test.npy", "--n-best", "2", "--format", "nbest")
+    assert len(plain.lines) == 14
+
+
+def test_arrays_with_too_many_rows_give_empty_lines(images):
+    result = run("translate", images / "run", "-i", images / "test.npy", "--max-source", "3")
+    assert result.lines == [""] * 7
+    assert f"{images / 'test.npy'}:1: must have at most 3 rows (--max-source); its output line is empty" in result.err
+
+
+def test_model_that_reads_arrays_rejects_text(images, tmp_path):
+    (tmp_path / "a.en").write_text("a red one\n")
+    model = images / "run"
+    for command in (
+        ["translate", model, "-i", tmp_path / "a.en"],
+        ["evaluate", model, tmp_path / "a.en", tmp_path / "a.en"],
+        ["score", model, tmp_path / "a.en", tmp_path / "a.en"],
+        ["candidates", model, tmp_path / "a.en", tmp_path / "a.en"],
+        ["align", model, tmp_path / "a.en", tmp_path / "a.en"],
+        ["calibrate", model, tmp_path / "a.en", tmp_path / "a.en"],
+    ):
+        result = run(*command)
+        assert (result.code, result.out) == (1, ""), command
+        assert "reads arrays (image)" in result.err
+        assert len(result.err.splitlines()) == 1, (command, result.err)
+    result = run("aligner", model, tmp_path / "a.en", tmp_path / "a.en")
+    assert "reads arrays (image), which have no words to align" in result.err
+    result = run("export", model, tmp_path / "x.rnns")
+    assert result.code == 1
+    assert len(result.err.splitlines()) == 1
+    result = run("translate", model, "-i", images / "test.npy", "--tags")
+    assert (result.code, "--tags needs text as input" in result.err) == (2, True)
+    with pytest.raises(RnnsearchError, match="the server translates text; this model reads arrays"):
+        read_model_info(model)
+    translator = rnnsearch.load(model)
+    with pytest.raises(RnnsearchError, match=r"the model reads arrays \(image\), not text"):
+        translator.translate("a red one")
+    with pytest.raises(DataError, match="array 1: must have 4 rows, one per cell of the grid; got 3"):
+        translator.translate(np.zeros((3, 3)))
+
+
+def test_scores_and_plots_of_arrays(images, tmp_path):
+    translator = rnnsearch.load(images / "run")
+    array = np.load(images / "test.npy")[0]
+    [scored] = translator.score([array], ["a red one"])
+    [cross_entropy] = translator.cross_entropies([array], ["a red one"])
+    assert scored.log_prob / -4 == pytest.approx(cross_entropy, abs=0.05)  # three words and EOS, searched in bf16
+    assert scored.plot(tmp_path / "plot.png").is_file()
+    assert scored.source_words == ("1,1", "1,2", "2,1", "2,2")
+    assert scored.word_attention.shape == (3, 4)
+
+
+def test_inspect_shows_the_arrays(images):
+    result = run("inspect", images / "run")
+    assert result.code == 0, result.err
+    assert "arrays of 3 features, 2 x 2 regions; 10 target tokens" in result.out
