@@ -78,14 +78,15 @@ FAMILY_SEARCH = {"bideep": {"attended_word": "read"}}
 def untrained(
     model: dict[str, Any],
     text_type: str = "words",
-    languages: tuple[str, str] = ("en", "de"),
+    languages: tuple[str, ...] = ("en", "de"),
     search: dict[str, Any] | None = None,
 ) -> TranslationSystem:
-    """Create a system with a `[model]` table and a `[text]` type, from the first language to the second."""
+    """Create a system with a `[model]` table and a `[text]` type, from all languages but the last to the last."""
     train = {"words": train_words, "bpe": train_bpe}[text_type]
+    *sources, target = languages
     config = resolve(
         {
-            "data": {"source": languages[0], "target": languages[1], "train": ["x.tsv"]},
+            "data": {"source": sources[0] if len(sources) == 1 else sources, "target": target, "train": ["x.tsv"]},
             "text": {"type": text_type, "vocabulary": 340},
             "model": model,
             "training": {"max_updates": 1, "optimiser": {"type": "sgd", "learning_rate": 1.0}},
@@ -124,7 +125,7 @@ def write_model(
     folder: Path,
     model: dict[str, Any],
     text_type: str = "words",
-    languages: tuple[str, str] = ("en", "de"),
+    languages: tuple[str, ...] = ("en", "de"),
     search: dict[str, Any] | None = None,
 ) -> Path:
     """Save an untrained system and return its folder."""

@@ -42,6 +42,7 @@ from rnnsearch.systems.folder import load_translation_config
 from rnnsearch.systems.multiway import require_one_direction
 from rnnsearch.text.languages import base_language, language_name
 from rnnsearch.text.markup.protected import DEFAULT_PROTECTED, ProtectedType
+from rnnsearch.text.several_sources import SourceText, all_texts
 from rnnsearch.text.terms import Forms, Glossary, TermMatch
 from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.training.malloc import release_free_memory
@@ -165,6 +166,33 @@ class ServedModel:
         key = options._replace(has_prefixes=prefixes is not None, has_terms=any(terms))
         return await self.batcher.submit(jobs, key, patient)
 
+    async def translate_several(
+        self, sentences: Sequence[SourceText], options: BatchOptions, fields: OutputFields
+    ) -> list[Translations]:
+        """Return the n best translations of sentences that are given in several languages.
+
+        Args:
+            sentences: The sentences.
+            options: How to search.
+            fields: Fields of the response, whose size is checked before the search.
+
+        Raises:
+            RnnsearchError: A sentence has other sources than the model.
+            ServeError: As in `translate`.
+        """
+        beam = options.beam or max(options.n_best, self.translator.config.search.beam)
+        size = sum(map(text_size, map(all_texts, sentences)))
+        sources = await run_in_thread(self.translator.segment, sentences, (), size=size)
+        jobs = []
+        num_tokens = []
+        for source in sources:
+            tokens_of_sources = [len(text.ids) for text in (source.by_source or {}).values()]
+            self._check_length(source.text, max(tokens_of_sources, default=0))
+            num_tokens.append(sum(tokens_of_sources))
+            jobs.append(TranslationJob(source, num_tokens[-1], "", beam, 0, ()))
+        check_output(num_tokens, [0] * len(jobs), self.translator.options(options.beam, options.n_best), fields)
+        return await self.batcher.submit(jobs, options, False)
+
     async def find_terms(
         self, sentences: Sequence[str], glossary: Glossary | None
     ) -> tuple[list[str], list[Sequence[TermMatch[Forms]]]]:
@@ -180,7 +208,7 @@ class ServedModel:
         if server_glossary is not None:
             glossary = server_glossary if glossary is None else glossary.with_defaults(server_glossary)
         no_terms: list[Sequence[TermMatch[Forms]]] = [()] * len(sentences)
-        if not glossary:
+        if not glossary or self.translator.has_several_sources:
             return list(sentences), no_terms
         # Always in another thread: if terms are long, a short text causes much work.
         if self.translator.reads_terms:
@@ -215,6 +243,8 @@ class ServedModel:
         protect: Collection[ProtectedType],
         grammars: Sequence[str | None] | None = None,
     ) -> list[Segmented]:
+        if self.translator.has_several_sources:
+            protect = ()
         size = text_size(sentences)
         return await run_in_thread(self.translator.segment, sentences, protect, grammars, size=size)
 
@@ -515,7 +545,7 @@ def read_model_info(folder: Path) -> ModelInfo:
             require_one_direction(folder)
         [(source, target)] = config.data.pairs
     else:
-        source, target = config.data.single_source, config.data.target
+        source, target = config.data.sources[0], config.data.target
     return _model_info(folder_name(folder), source, target, config, folder, calibrated, _dev_score(folder))
 
 
@@ -536,6 +566,7 @@ def _model_info(
         target=target,
         source_name=language_name(source),
         target_name=language_name(target),
+        sources=config.data.sources if config.translation.sources is not None else (),
         attention=config.translation.attention is not None,
         aligner=complete_folder(folder / aligner.FOLDER).is_dir(),
         calibrated=calibrated,

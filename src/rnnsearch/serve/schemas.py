@@ -6,17 +6,26 @@ not renamed. `files.FileJob.status` and `v1.translated_text` fill them.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rnnsearch.text.markup.protected import DEFAULT_PROTECTED, ProtectedType
+from rnnsearch.text.several_sources import SourceText, all_texts
 from rnnsearch.text.terms import MAX_FORMS, MAX_TERM_CHARACTERS
 from rnnsearch.text.tokenizer import ReplacedBy
 
 MAX_BEAM = 20  # also the longest n-best list
 
 Text = Annotated[str, Field(description="Plain text of any number of sentences and lines.")]
+SourceTexts = Annotated[
+    list[Text | None] | dict[str, Text | None],
+    Field(
+        description="One sentence in several languages, for a model with several sources: its text in each, in their "
+        "order or by language code; null or an empty text for a language that the sentence does not have."
+    ),
+]
 Term = Annotated[str, Field(min_length=1, max_length=MAX_TERM_CHARACTERS)]
 TargetForms = Annotated[str, Field(min_length=1, max_length=(MAX_TERM_CHARACTERS + 1) * MAX_FORMS)]
 Count = Annotated[int, Field(ge=1, le=MAX_BEAM)]
@@ -31,7 +40,7 @@ class StrictRequest(BaseModel):
 class TranslateRequest(StrictRequest):
     """`POST /v1/translate`"""
 
-    text: Text | list[Text]
+    text: Text | list[Text | SourceTexts]
     model: str | None = Field(
         None, description="Name of a model, as in /v1/models; by default, the first one for the languages."
     )
@@ -72,7 +81,15 @@ class TranslateRequest(StrictRequest):
             raise ValueError(f"beam must be at least n_best ({self.n_best}); got {self.beam}")
         if self.stream:
             self._check_stream()
+        if self.has_several_sources:
+            self._check_several_sources()
         return self
+
+    def _check_several_sources(self) -> None:
+        unsupported = {"prefix": self.prefix, "glossary": self.glossary, "protect": self.protect}
+        for name, value in unsupported.items():
+            if value:
+                raise ValueError(f"{name} must be omitted if a text is given in several languages")
 
     def _check_stream(self) -> None:
         if not isinstance(self.text, str):
@@ -90,9 +107,19 @@ class TranslateRequest(StrictRequest):
         return DEFAULT_PROTECTED if self.protect is None else tuple(self.protect)
 
     @property
+    def has_several_sources(self) -> bool:
+        """True if a text is given in several languages."""
+        return not isinstance(self.text, str) and not all(isinstance(text, str) for text in self.text)
+
+    @property
+    def source_texts(self) -> list[SourceText]:
+        """The texts as a list, in all languages."""
+        return [self.text] if isinstance(self.text, str) else list(self.text)
+
+    @property
     def texts(self) -> list[str]:
-        """The texts as a list."""
-        return [self.text] if isinstance(self.text, str) else self.text
+        """The texts as a list; those of all languages one after the other."""
+        return list(chain.from_iterable(map(all_texts, self.source_texts)))
 
     @property
     def prefixes(self) -> list[str] | None:
@@ -177,6 +204,14 @@ class TargetWord(Word):
     )
 
 
+class SourceSide(BaseModel):
+    """One of several sources of a sentence."""
+
+    text: str
+    words: list[Word]
+    alignment: list[tuple[int, int]] = Field(description="Links (word of this source, target word), counted from 0.")
+
+
 class SentenceTranslation(BaseModel):
     """One translation of a sentence."""
 
@@ -207,6 +242,11 @@ class SentenceTranslation(BaseModel):
     alignment: list[tuple[int, int]] = Field(description="Links (source word, target word), counted from 0.")
     attention: list[list[float]] | None = Field(
         description="Attention weights: one row per target word, one column per source word."
+    )
+    sources: dict[str, SourceSide] | None = Field(
+        default=None,
+        description="For a model with several sources: each one that the sentence has, by language code. The other "
+        "fields about the source are those of the first. null for a model with one source.",
     )
 
 
@@ -255,6 +295,9 @@ class ModelInfo(BaseModel):
     target: str
     source_name: str
     target_name: str
+    sources: tuple[str, ...] = Field(
+        default=(), description="Language codes of all sources of a model with several; source is the first."
+    )
     attention: bool = Field(description="True if the model has attention.")
     aligner: bool = Field(description="True if alignments come from an aligner instead of attention.")
     calibrated: bool = Field(description="True if the model was calibrated, so that translations have a confidence.")

@@ -42,6 +42,7 @@ from rnnsearch.serve.schemas import (
     ModelStatus,
     Sentence,
     SentenceTranslation,
+    SourceSide,
     TargetWord,
     TranslatedText,
     TranslateRequest,
@@ -53,6 +54,7 @@ from rnnsearch.serve.service import Service, UseService, public_address
 from rnnsearch.serve.texts import require_line, require_one_sentence
 from rnnsearch.serve.translation_service import AUTO, Direction, TextResult, TranslationTask
 from rnnsearch.text.alignments import word_spans
+from rnnsearch.text.several_sources import shown_text
 from rnnsearch.text.terms import Forms, Glossary, TermMatch
 from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.translator.confidence import unknown_rate, warnings
@@ -86,6 +88,8 @@ async def models(service: UseService) -> ModelsResponse:
 async def translate(request: Request, body: TranslateRequest, service: UseService) -> Response:
     """Translate texts, with alignments and scores."""
     service.check_request(request, body.texts, prefixes=body.prefixes or ())
+    if body.has_several_sources:
+        return await _translate_several(request, body, service)
     glossary = await run_in_thread(Glossary, body.glossary, size=sum(map(len, body.glossary)))
     task = TranslationTask(
         body.texts,
@@ -102,21 +106,51 @@ async def translate(request: Request, body: TranslateRequest, service: UseServic
     )
     directions = await service.choose_models(request, task)
     for info in dict.fromkeys(direction.model for direction in directions):
-        if body.min_confidence is not None and not info.calibrated:
-            raise ServeError(400, f"min_confidence needs a calibrated model; {info.name} is not calibrated")
+        _require_calibrated(body, info)
     if body.stream:
         # The lease is taken before streaming starts, so that a model that cannot be loaded is an ordinary error.
         async with service.registry.lease(directions[0].model):
             events = _stream_events(service, directions[0], body, glossary)
             return StreamingResponse(events, 200, {"cache-control": "no-store"}, "text/event-stream")
     results = await service.translate(request, task, directions)
-    size = check_response(_all_translations(results), task.fields)
     # A request without texts gets an answer, too.
     info = directions[0].model if directions else await service.find_model("", body.model, body.source, body.target)
+    return await _response(request, body, service, info, results)
+
+
+def _require_calibrated(body: TranslateRequest, info: ModelInfo) -> None:
+    """Raise ServeError with status 400 if a request needs confidences and the model is not calibrated."""
+    if body.min_confidence is not None and not info.calibrated:
+        raise ServeError(400, f"min_confidence needs a calibrated model; {info.name} is not calibrated")
+
+
+async def _response(
+    request: Request, body: TranslateRequest, service: Service, info: ModelInfo, results: Sequence[TextResult]
+) -> Response:
+    """Return the response of `POST /v1/translate`; `info` is the model of the first text."""
+    size = check_response(_all_translations(results), _output_fields(body))
     content = await service.build_response(
         request, lambda: b"".join(json_parts(_translate_response(info, body, results))), size
     )
     return Response(content, media_type="application/json")
+
+
+async def _translate_several(request: Request, body: TranslateRequest, service: Service) -> Response:
+    """Return the response to a request whose texts are sentences in several languages."""
+    info = service.registry.find(body.model, None if body.source == AUTO else body.source, body.target)
+    if not info.sources:
+        raise ServeError(400, f"each text must be a string, because the model {info.name} has one source; got several")
+    _require_calibrated(body, info)
+    options = BatchOptions(body.beam, body.n_best, body.alignment)
+    async with service.registry.lease(info) as model:
+        work = model.translate_several(body.source_texts, options, _output_fields(body))
+        n_best_lists = await service.run(request, work)
+    service.num_characters += sum(map(len, body.texts))
+    results = []
+    for sentence, n_best in zip(body.source_texts, n_best_lists, strict=True):
+        text = shown_text(sentence)
+        results.append(TextResult(text, info, None, [TextTranslation(text, [(0, len(text))], [n_best], info.target)]))
+    return await _response(request, body, service, info, results)
 
 
 async def _stream_events(
@@ -274,8 +308,19 @@ def _sentence_translation(translation: Translation, attention: bool, alignment: 
         unknown=round(unknown_rate(translation), 4),
         attention=translation.json_values("word_attention")["word_attention"] if attention else None,
         alignment=list(translation.alignment) if alignment else [],
+        sources=_source_sides(translation, alignment) if translation.sources else None,
         **translation.json_values("score", "log_prob", "finished", "tokens", "token_scores"),
     )
+
+
+def _source_sides(translation: Translation, alignment: bool) -> dict[str, SourceSide]:
+    """Return the sources of a translation by a model with several."""
+    sides = {}
+    for name, attention in translation.sources.items():
+        text = attention.source.text
+        words = [Word(**position) for position in _word_positions(text)]
+        sides[name] = SourceSide(text=text, words=words, alignment=list(attention.word_links) if alignment else [])
+    return sides
 
 
 def _target_words(translation: Translation) -> list[TargetWord]:

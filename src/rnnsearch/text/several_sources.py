@@ -48,12 +48,16 @@ def single_texts(texts: Sequence[SourceText], sources: Sequence[str]) -> list[st
     return [text if isinstance(text, str) else texts_by_source(text, sources)[sources[0]] for text in texts]
 
 
-def shown_text(text: SourceText) -> str:
-    """Return the first text that a sentence has, by which reports name it."""
+def all_texts(text: SourceText) -> list[str]:
+    """Return the texts that a sentence has."""
     if isinstance(text, str):
-        return text
-    texts = text.values() if isinstance(text, Mapping) else text
-    return next(filter(None, texts), "")
+        return [text]
+    return list(filter(None, text.values() if isinstance(text, Mapping) else text))
+
+
+def shown_text(text: SourceText) -> str:
+    """Return the first text that a sentence has, by which reports name it; empty if it has none."""
+    return next(iter(all_texts(text)), "")
 
 
 def segment_several(
