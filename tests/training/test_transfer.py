@@ -13,7 +13,7 @@ from rnnsearch.errors import ConfigError, Interrupted
 from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.systems.folder import SYSTEMS, load_system, save_system
-from rnnsearch.systems.system import System
+from rnnsearch.systems.system import System, named_components
 from rnnsearch.systems.transfer import transfer_weights
 from rnnsearch.systems.warm_start import load_initial_weights
 from rnnsearch.text.tokenizer import Tokenizer
@@ -48,7 +48,9 @@ def make(
     training = {"max_updates": 1, "optimiser": {"type": "sgd", "learning_rate": 1.0}, "seed": seed}
     if transfer is not None:
         training |= {"begin_from": "parent", "transfer": transfer}
-    data = {"target": target, "train": ["x.tsv"]} | ({"source": sources[0]} if sources else {})
+    data = {"target": target, "train": ["x.tsv"]} | (
+        {"source": sources[0] if len(sources) == 1 else sources} if sources else {}
+    )
     config = resolve({"data": data, "text": {"type": "words"}, "model": model, "training": training})
     tokenizers = {language: tokenizer or train_words(TEXT[language], 340, 1) for language in languages.split("-")}
     return SYSTEMS[config.model.kind].make(config, tokenizers, seed)
@@ -170,6 +172,8 @@ def test_language_model_is_transferred(tmp_path):
     assert message.startswith(f"transfer from {tmp_path}; target (de to fr): ")
     config = make("fr", {"source": "token"}, model=LANGUAGE_MODEL).config
     assert "training.transfer.source: has no effect with a language model; remove it" in check(config)
+    multiway = make("fr-en", {"target": "token"}, model={**BAHDANAU, "kind": "multiway"}).config
+    assert "training.transfer.target: has no effect with a multi-way model, whose" in "".join(check(multiway))
 
 
 def test_reinitialised_components_equal_the_initialisation(tmp_path):
@@ -184,19 +188,45 @@ def test_reinitialised_components_equal_the_initialisation(tmp_path):
     assert "; reinitialised: encoder, source_embedding, decoder.attention, output.bias; " in message
 
 
+def test_shared_matrix_belongs_to_both_components(tmp_path):
+    model = OTHER_FAMILIES["luong"]
+    parent = make("de-en", model=model)
+    child, fresh, _ = transferred(parent, "de-en", {"reinitialise": ["output"]}, tmp_path, model=model)
+    weights = named_weights(child.model)
+    for name in ("target_embedding.weight", "output.bias"):
+        assert torch.equal(weights[name], fresh[name])
+    frozen = make("de-en", {"freeze": ["output"]}, model=model)
+    assert frozen.frozen_parameters() == {frozen.model.target_embedding.weight, frozen.model.output.bias}
+
+
+FROZEN = ["encoder", "decoder", "source_embedding", "target_embedding"]
+
+
+@pytest.mark.parametrize(("family", "component"), [(f, c) for f in OTHER_FAMILIES for c in FROZEN])
+def test_freezing_does_not_change_other_gradients_of_any_family(family, component):
+    assert_other_gradients_are_unchanged(OTHER_FAMILIES[family], component)
+
+
 @pytest.mark.parametrize("component", [*dict(make("de-en").model.named_children()), "decoder.attention", "output.bias"])
 def test_freezing_does_not_change_other_gradients(component):
-    """Fast implementations must not depend on which weights need gradients."""
-    free = make("de-en")
-    frozen = make("de-en", {"freeze": [component]})
+    assert_other_gradients_are_unchanged(BAHDANAU, component)
+
+
+def assert_other_gradients_are_unchanged(model: dict[str, Any], component: str) -> None:
+    """Check that fast implementations do not depend on which weights need gradients."""
+    free = make("de-en", model=model)
+    frozen = make("de-en", {"freeze": [component]}, model=model)
     batch = make_batch([([5, 6, 7], [8, 5, 9]), ([9, 4], [6])], [0, 1], free.direction)
     for system in (free, frozen):
         make_optimiser(system.parameter_groups(), system.config.training.optimiser)
         Likelihood()(system.model, batch, BatchRng(3)).total.backward()
     expected = dict(free.model.named_parameters())
+    components = {name for name, _ in named_components(frozen.model, [component], "x").items()}
     for name, parameter in frozen.model.named_parameters():
-        if f"{name}.".startswith(f"{component}."):
+        if name in components:
             assert parameter.grad is None and not parameter.requires_grad
+        elif expected[name].grad is None:
+            assert parameter.grad is None
         else:
             torch.testing.assert_close(parameter.grad, expected[name].grad)
 
@@ -237,6 +267,20 @@ def test_other_layouts_need_the_same_tokens(tmp_path):
     classes = {**LANGUAGE_MODEL, "output": {"type": "hierarchical", "classes": 3}}
     with pytest.raises(ConfigError, match="because output is not a table of tokens"):
         transfer_weights(make("fr", {"target": "token"}, model=classes), make("de", model=classes), tmp_path)
+
+
+def test_several_sources_need_the_same_tokens(tmp_path):
+    model = {**BAHDANAU, "sources": {"type": "mean"}}
+    parent = make("de-fr-en", model=model)
+    child, fresh, message = transferred(parent, "de-fr-en", {"reinitialise": ["encoder"]}, tmp_path, model=model)
+    old, new = named_weights(parent.model), named_weights(child.model)
+    for name, tensor in new.items():
+        assert torch.equal(tensor, fresh[name] if name.startswith("encoder.") else old[name]), name
+    assert "; the same sources; target (en): the same " in message and "; reinitialised: encoder; " in message
+    child, fresh, _ = transferred(parent, "de-fr-en", {"target": "random"}, tmp_path, model=model)
+    assert not torch.equal(child.model.output.bias, parent.model.output.bias)
+    with pytest.raises(ConfigError, match='source: must be "same" for a model with several sources, or with arrays'):
+        transferred(parent, "de-fr-en", {"source": "token"}, tmp_path, model=model)
 
 
 @pytest.mark.parametrize(

@@ -320,6 +320,11 @@ NO_EFFECT: tuple[NoEffect, ...] = (
         lambda config: config.text.tokenizer_folder(config.data.target) is not None,
         "with text.tokenizers.{data.target}",
     ),
+    NoEffect(
+        ("training.transfer.source", "training.transfer.target"),
+        _is_multiway,
+        "with a multi-way model, whose languages keep their tokens",
+    ),
     NoEffect(("text.bpe_dropout",), lambda config: "bpe" not in config.text.types, 'with text.type = "{text.type}"'),
     NoEffect(
         ("text.unigram_sampling",), lambda config: "unigram" not in config.text.types, 'with text.type = "{text.type}"'

@@ -91,7 +91,8 @@ def named_components(model: nn.Module, components: Sequence[str], path: str) -> 
             suggestion = did_you_mean(component, list(known))
             must = "must have names of parameters or components of the model"
             raise ConfigError([f'{path}: {must}; got "{component}"{suggestion}'])
-    return {name: parameter for name, parameter in parameters.items() if is_in_components(name, components)}
+    selected = {parameter for name, parameter in parameters.items() if is_in_components(name, components)}
+    return {name: parameter for name, parameter in parameters.items() if parameter in selected}
 
 
 def is_in_components(name: str, components: Sequence[str]) -> bool:

@@ -135,6 +135,21 @@ def require_same_options(
         raise ConfigError([f"{path}: needs the [model] of {folder}; got another {got}"])
 
 
+def require_same_tokens(path: str, system: System[Any], other: System[Any], languages: Sequence[str]) -> None:
+    """Raise ConfigError if another model has other tokens in some language."""
+    for language in languages:
+        tokenizer = other.tokenizers.get(language)
+        if tokenizer is None or tokenizer.fingerprint() != system.tokenizers[language].fingerprint():
+            how = "train one model with the tokenizers of the other (text.tokenizers)"
+            raise ConfigError([f"{path}: must have the same tokens in {language}; it has others: {how}"])
+
+
+def require_same_arrays(path: str, system: System[Any], other: System[Any]) -> None:
+    """Raise ConfigError if another model reads other arrays."""
+    if system.config.data.arrays != other.config.data.arrays:
+        raise ConfigError([f"{path}: must have the same data.arrays; it has others"])
+
+
 def _options(config: RunConfig) -> TransferConfig:
     assert config.training.transfer is not None
     return config.training.transfer
@@ -181,7 +196,11 @@ def _token_maps(
     """Return the token map of each inherited table with rows to assign, by parameter, and a description."""
     maps: dict[str, TokenMap] = {}
     descriptions = []
-    for side, modules in _token_modules(system).items():
+    modules_by_side = _token_modules(system)
+    if "source" not in modules_by_side and not isinstance(system.model, LanguageModel):
+        _require_same_sources(system, parent)
+        descriptions.append("the same sources")
+    for side, modules in modules_by_side.items():
         names = [name for module, part in modules.items() for name in _names(module, part) if name in inherited]
         if not names:
             continue
@@ -199,16 +218,33 @@ def _token_maps(
 
 
 def _token_modules(system: System[Any]) -> dict[Side, dict[str, nn.Module]]:
-    """Return the modules of each side whose parameters belong to tokens, by name."""
+    """Return the modules of each side whose parameters belong to tokens, by name.
+
+    The source is included if it is one text.
+    """
     model = system.model
     if isinstance(model, LanguageModel):
         return {"target": {"embedding": model.embedding, "output": model.output}}
-    if not isinstance(model, TranslationModel) or len(system.config.data.sources) != 1:
-        raise ConfigError([f"{PATH}: needs a language model, or a translation model with one source; got another"])
+    if not isinstance(model, TranslationModel):
+        raise ConfigError([f"{PATH}: needs a translation model or a language model; got a {system.kind} model"])
     target: dict[str, nn.Module] = {"target_embedding": model.target_embedding, "output": model.output}
     if model.speller is not None:
         target["speller"] = model.speller
+    if not isinstance(model.source_embedding, Embedding):
+        return {"target": target}
     return {"source": {"source_embedding": model.source_embedding}, "target": target}
+
+
+def _require_same_sources(system: System[Any], parent: System[Any]) -> None:
+    """Raise ConfigError if tokens of a model with several sources, or with arrays, are to be mapped."""
+    data = system.config.data
+    must = 'must be "same" for a model with several sources'
+    if (mapping := _mapping(system.config, "source")) != "same":
+        raise ConfigError([f'{PATH}.source: {must}, or with arrays; got "{mapping}"'])
+    if data.context_streams and (mapping := _mapping(system.config, "target")) != "same":
+        raise ConfigError([f'{PATH}.target: {must} in the target language; got "{mapping}"'])
+    languages = [language for language in data.text_languages if language != data.target]
+    require_same_tokens("training.begin_from", system, parent, languages)
 
 
 def _names(path: str, module: nn.Module) -> Iterator[str]:

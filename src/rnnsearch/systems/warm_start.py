@@ -10,7 +10,6 @@ tests/training/test_teacher.py, tests/commands/test_inside.py, tests/properties/
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,13 @@ from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.language import LanguageSystem
 from rnnsearch.systems.multiway import MultiwaySystem
 from rnnsearch.systems.system import System, named_components
-from rnnsearch.systems.transfer import LANGUAGE_MODEL_PREFIX, require_same_options, transfer_weights
+from rnnsearch.systems.transfer import (
+    LANGUAGE_MODEL_PREFIX,
+    require_same_arrays,
+    require_same_options,
+    require_same_tokens,
+    transfer_weights,
+)
 from rnnsearch.utils.weights import copy_weights, named_weights
 
 REINITIALISE = "training.transfer.reinitialise"
@@ -44,7 +49,7 @@ def load_initial_weights(system: System[Any]) -> list[str]:
         messages.append(_load_begin_from(system, config.base / config.training.begin_from))
     if isinstance(system.model, TranslationModel) and system.model.language_model is not None:
         language_model = load_language_model(config)
-        _require_same_tokens("model.language_model", system, language_model, [config.data.target])
+        require_same_tokens("model.language_model", system, language_model, [config.data.target])
         copy_weights(system.model.language_model.model, named_weights(language_model.model))
         messages.append(f"a language model inside, with {language_model.num_parameters:,} frozen parameters")
     return messages
@@ -91,8 +96,8 @@ def load_teacher(student: System[Any]) -> TranslationModel:
     if teacher.direction != student.direction:
         must = f"must translate {_direction_name(student.direction)}, like this run"
         raise ConfigError([f"{path}: {must}; got {_direction_name(teacher.direction)} in {folder}"])
-    _require_same_tokens(path, student, teacher, config.data.text_languages)
-    _require_same_arrays(path, student, teacher)
+    require_same_tokens(path, student, teacher, config.data.text_languages)
+    require_same_arrays(path, student, teacher)
     model: TranslationModel = teacher.model.requires_grad_(False)
     return model
 
@@ -108,7 +113,7 @@ def _load_begin_from(system: System[Any], folder: Path) -> str:
     if trained.kind != system.kind:
         must = f"must be a {system.kind} model, like this one"
         raise ConfigError([f"{path}: {must}; got a {trained.kind} model in {folder}"])
-    _require_same_arrays(path, system, trained)
+    require_same_arrays(path, system, trained)
     current = named_weights(system.model)
     loaded = named_weights(trained.model)
     languages = system.config.data.text_languages
@@ -120,7 +125,7 @@ def _load_begin_from(system: System[Any], folder: Path) -> str:
         loaded = {name: tensor for name, tensor in loaded.items() if name in current and name not in new}
     elif transfer is not None:
         return transfer_weights(system, trained, folder)
-    _require_same_tokens(path, system, trained, languages)
+    require_same_tokens(path, system, trained, languages)
     require_same_options(path, system, trained, folder)
     for name, tensor in loaded.items():
         expected = tuple(current[name].shape) if name in current else "no such parameter"
@@ -133,18 +138,3 @@ def _load_begin_from(system: System[Any], folder: Path) -> str:
     num_new = sum(current[name].numel() for name in others)
     message = f"warm start from {folder}"
     return f"{message}; {num_new:,} new parameters are initialised as usual" if num_new else message
-
-
-def _require_same_tokens(path: str, system: System[Any], other: System[Any], languages: Sequence[str]) -> None:
-    """Raise ConfigError if another model has other tokens in some language."""
-    for language in languages:
-        tokenizer = other.tokenizers.get(language)
-        if tokenizer is None or tokenizer.fingerprint() != system.tokenizers[language].fingerprint():
-            how = "train one model with the tokenizers of the other (text.tokenizers)"
-            raise ConfigError([f"{path}: must have the same tokens in {language}; it has others: {how}"])
-
-
-def _require_same_arrays(path: str, system: System[Any], other: System[Any]) -> None:
-    """Raise ConfigError if another model reads other arrays."""
-    if system.config.data.arrays != other.config.data.arrays:
-        raise ConfigError([f"{path}: must have the same data.arrays; it has others"])
