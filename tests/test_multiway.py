@@ -12,6 +12,7 @@ from rnnsearch.systems.folder import load_system, load_translation_config, save_
 from rnnsearch.systems.multiway import MultiwaySystem, direction_config
 from rnnsearch.systems.system import choose_direction
 from rnnsearch.utils.weights import named_weights
+from tests.command_line import run
 from tests.untrained import BAHDANAU, TEXT, untrained, untrained_multiway, write_model
 
 NAMES = "en-de, fr-de, de-fr"
@@ -70,6 +71,29 @@ def test_missing_or_wrong_direction_is_one_clear_error(folder: Path):
         with pytest.raises(ModelError) as error:
             translator.translate("le chat", source=languages[0], target=languages[1])
         assert str(error.value) == message
+
+
+def test_untrained_direction_consists_of_trained_modules(folder: Path):
+    system = load_system(folder, multiway=True)
+    names = named_weights(system.model).keys()
+    assert [direction.name for direction in system.model.untrained_directions] == ["en-fr"]
+    untrained_system = system.select(Direction(("en",), "fr"))
+    assert untrained_system.model.encoder is system.select(Direction(("en",), "de")).model.encoder
+    assert untrained_system.model.decoder is system.select(Direction(("de",), "fr")).model.decoder
+    assert named_weights(system.model).keys() == names
+    translator = rnnsearch.load(folder)
+    zero_shot = translator.select("en", "fr", zero_shot=True)
+    assert zero_shot.languages == ("en", "fr")
+    assert translator.select("fr", "de", zero_shot=True) is translator.select("fr")
+    with pytest.raises(ModelError, match="does not translate from en to fr; it has en-de"):
+        translator.select("en", "fr")
+    with pytest.raises(ModelError, match="to translate de-en without training; it has en-de, fr-de, de-fr"):
+        translator.select("de", "en", zero_shot=True)
+    expected = [translation.text for translation in zero_shot.translate(TEXT["en"])]
+    options = ["translate", folder, "--zero-shot", "--to", "fr"]
+    stdin = "".join(f"{line}\n" for line in TEXT["en"])
+    assert run(*options, "--from", "en", "--split", "lines", stdin=stdin).lines == expected
+    assert "--zero-shot needs --from and --to" in run(*options, stdin=stdin).err
 
 
 def test_bilingual_translator_accepts_only_its_direction(tmp_path: Path):

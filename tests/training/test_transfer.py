@@ -278,7 +278,7 @@ def test_several_sources_need_the_same_tokens(tmp_path):
         assert torch.equal(tensor, fresh[name] if name.startswith("encoder.") else old[name]), name
     assert "; the same sources; target (en): the same " in message and "; reinitialised: encoder; " in message
     child, fresh, _ = transferred(parent, "de-fr-en", {"target": "random"}, tmp_path, model=model)
-    assert not torch.equal(child.model.output.bias, parent.model.output.bias)
+    assert not torch.equal(child.model.output.weight, parent.model.output.weight)
     with pytest.raises(ConfigError, match='source: must be "same" for a model with several sources, or with arrays'):
         transferred(parent, "de-fr-en", {"source": "token"}, tmp_path, model=model)
 

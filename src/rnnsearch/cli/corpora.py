@@ -214,6 +214,7 @@ def synthesise(
     beam: Beam = None,
     tag: Tag = None,
     max_source: MaxSource = 200,
+    direction: DirectionGroup,
     sampling: SamplingGroup,
     ensemble: EnsembleGroup,
     bulk: AlwaysBulkGroup,
@@ -232,6 +233,7 @@ def synthesise(
     options = TranslateOptions(
         models=tuple(models),
         input_name=str(text),
+        direction=direction,
         lines=LineGroup(split="lines", max_source=max_source),
         search=SearchGroup(beam=beam),
         sampling=sampling,

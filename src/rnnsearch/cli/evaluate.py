@@ -21,7 +21,7 @@ from rnnsearch.cli.io import (
     read_sources,
     require_equal_lengths,
 )
-from rnnsearch.cli.options import AlignBy, Beam, Device, DirectionGroup, HardwareGroup, Model, SourceFile, TargetFile
+from rnnsearch.cli.options import AlignBy, Beam, Device, HardwareGroup, Model, SourceFile, TargetFile, ZeroShotGroup
 from rnnsearch.cli.panels import OptionGroup, expand_groups
 from rnnsearch.text.alignment_types import AlignedBy, Unit
 
@@ -86,7 +86,7 @@ def evaluate(
     no_card: Annotated[bool, Option("--no-card", help="Do not add the scores to the model card.")] = False,
     output: Annotated[Path | None, Option("-o", "--output", help="Write the scores (JSON) to this file.")] = None,
     beam: Beam = None,
-    direction: DirectionGroup,
+    direction: ZeroShotGroup,
     hardware: HardwareGroup,
 ) -> None:
     """Translate a test set and score it.
@@ -103,7 +103,7 @@ def evaluate(
     require_writable_outputs(report, output)
     hardware.set_threads()
     loaded = load(model, hardware.device)
-    translator = loaded.select(*direction.languages)
+    translator = direction.select(loaded)
     grouped_sentences = read_grouped_sentences(sentences) if sentences is not None else None
     is_multiway = len(loaded.directions) > 1
     # The run of a multi-way model has the counts of one of its target languages.
@@ -290,7 +290,7 @@ def plot(
     ] = None,
     unit: Annotated[Unit, Option(help="Unit of rows and columns: words, or tokens (symbols), with EOS.")] = "words",
     beam: Beam = None,
-    direction: DirectionGroup,
+    direction: ZeroShotGroup,
     device: Device = "cpu",
 ) -> None:
     """Plot the attention for one sentence."""
@@ -301,7 +301,7 @@ def plot(
     if output is not None:
         require_matplotlib()  # before the model is loaded
 
-    translator = load(model, device).select(*direction.languages)
+    translator = direction.select(load(model, device))
     # Called for its check, before the sentence is translated.
     translator.require_alignments("attention")
     if target is None:

@@ -22,6 +22,7 @@ from rnnsearch.utils.stdio import path_unless_dash
 if TYPE_CHECKING:
     from rnnsearch.search.sampling import Variant
     from rnnsearch.text.markup.protected import ProtectedType
+    from rnnsearch.translator.translator import Translator
 
 MAX_BEAM = 1000  # memory grows with the beam
 
@@ -113,8 +114,29 @@ class DirectionGroup(OptionGroup):
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
-        """The arguments of `Translator.select`."""
+        """The source and the target language, or None."""
         return self.source_language, self.target_language
+
+    def select(self, translator: Translator) -> Translator:
+        """Return the translator of the direction."""
+        return translator.select(*self.languages)
+
+
+@dataclass(frozen=True)
+class ZeroShotGroup(DirectionGroup):
+    """The direction of a multi-way model, which may be one without training text."""
+
+    zero_shot: Annotated[
+        bool,
+        Option("--zero-shot", help="Accept a direction that the model was not trained on, between its languages."),
+    ] = False
+
+    def check(self) -> None:
+        if self.zero_shot and None in self.languages:
+            raise BadParameter("--zero-shot needs --from and --to")
+
+    def select(self, translator: Translator) -> Translator:
+        return translator.select(*self.languages, zero_shot=self.zero_shot)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,6 @@ from rnnsearch.cli.options import (
     AlignBy,
     AlignmentUnit,
     BulkGroup,
-    DirectionGroup,
     FileGroup,
     FusionGroup,
     HardwareGroup,
@@ -46,6 +45,7 @@ from rnnsearch.cli.options import (
     TermsGroup,
     TranslationHardwareGroup,
     UnknownWordsGroup,
+    ZeroShotGroup,
 )
 from rnnsearch.cli.panels import expand_groups
 from rnnsearch.text.alignment_types import Symmetrisation
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 def translate(
     models: Models,
     files: FileGroup,
-    direction: DirectionGroup,
+    direction: ZeroShotGroup,
     lines: LineGroup,
     search: SearchGroup,
     sampling: SearchMethodGroup,
@@ -195,7 +195,7 @@ def score(
         Literal["text", "json"], Option(help="text, the log-probability in nats; or json, with all fields.")
     ] = "text",
     max_tokens: MaxPairTokens = 2000,
-    direction: DirectionGroup,
+    direction: ZeroShotGroup,
     hardware: HardwareGroup,
 ) -> None:
     """Compute log-probabilities of given translations.
@@ -208,7 +208,7 @@ def score(
     from rnnsearch.cli.translate_lines import TOO_LONG, json_line, translation_row
     from rnnsearch.translator.loading import load
 
-    translator = load(model, hardware.device).select(*direction.languages)
+    translator = direction.select(load(model, hardware.device))
     with open_output(output) as file:
         for pairs in read_pairs(translator, source, target, max_tokens):
             for pair, skipped in zip(translator.score(pairs.sources, pairs.targets), pairs.skipped, strict=True):
@@ -242,7 +242,7 @@ def align(
         Option(help="Method that combines the links of both directions.", show_default="grow-diag-final-and"),
     ] = None,
     max_tokens: MaxPairTokens = 2000,
-    direction: DirectionGroup,
+    direction: ZeroShotGroup,
     hardware: HardwareGroup,
 ) -> None:
     """Align given translations word by word.
@@ -262,7 +262,7 @@ def align(
     from rnnsearch.text.several_sources import single_texts
     from rnnsearch.translator.loading import load
 
-    translator = load(model, hardware.device).select(*direction.languages)
+    translator = direction.select(load(model, hardware.device))
     requested_by = by
     by = translator.require_alignments(by)
     report_missing_aligner(translator, requested_by)

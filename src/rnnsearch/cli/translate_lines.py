@@ -32,6 +32,7 @@ from rnnsearch.cli.options import (
     TermsGroup,
     TranslationHardwareGroup,
     UnknownWordsGroup,
+    ZeroShotGroup,
 )
 from rnnsearch.cli.pairs import (
     BATCHES_PER_CHUNK,
@@ -507,11 +508,10 @@ def load_translator(options: TranslateOptions) -> Translator | PivotTranslator:
         "language_model": ensemble.lm,
         "language_model_weight": ensemble.lm_weight,
     }
-    source, target = options.direction.languages
     pivot = options.pivot
     if not pivot.is_used:
         translator = load(list(options.models), options.hardware.device, **of_all, **of_first, **of_last)
-        return translator.select(source, target)
+        return options.direction.select(translator)
     from rnnsearch.translator.pivot import pivot as through
 
     _require_supported_by_pivot(options)
@@ -521,6 +521,7 @@ def load_translator(options: TranslateOptions) -> Translator | PivotTranslator:
         last = first
     else:
         last = load(pivot.pivot or list(options.models), options.hardware.device, **of_all, **of_last)
+    source, target = options.direction.languages
     # The requested beam, unless the first model must find more translations.
     beam = options.search.beam and max(options.search.beam, pivot.pivot_n_best)
     return through(first, last, pivot.pivot_n_best, beam, source=source, language=pivot.pivot_language, target=target)
@@ -529,6 +530,7 @@ def load_translator(options: TranslateOptions) -> Translator | PivotTranslator:
 def _require_supported_by_pivot(options: TranslateOptions) -> None:
     """Raise BadParameter if an option is for single models."""
     has_option = {
+        "--zero-shot": isinstance(options.direction, ZeroShotGroup) and options.direction.zero_shot,
         "--glossary": options.terms.glossary is not None,
         "--force-terms": options.terms.force_terms,
         "--reranker": options.search.reranker is not None,

@@ -74,19 +74,37 @@ class MultiwayModel(nn.Module):
         self.attention = attention
         for name, modules in _by_attribute(targets).items():
             self.add_module(f"{name}s", LanguageModules(modules))
+        # In dictionaries, so that they are not registered twice.
+        self._language_modules = {"source": dict(sources), "target": dict(targets)}
         self._views: dict[Direction, TranslationModel] = {}
         for direction in self.directions:
-            (source,) = direction.sources
-            self._views[direction] = base.with_modules({**sources[source], **targets[direction.target]})
+            self._views[direction] = self._make_view(base, direction)
 
     @property
     def views(self) -> tuple[TranslationModel, ...]:
         """The bilingual models of all directions."""
         return tuple(self._views.values())
 
+    @property
+    def untrained_directions(self) -> tuple[Direction, ...]:
+        """Directions that the model can translate without having been trained on their pairs (zero-shot)."""
+        languages = self._language_modules
+        possible = [Direction((source,), target) for source in languages["source"] for target in languages["target"]]
+        return tuple(d for d in possible if d.sources != (d.target,) and d not in self._views)
+
     def view(self, direction: Direction) -> TranslationModel:
-        """Return the bilingual model of a direction, which shares all its modules with this model."""
-        return self._views[direction]
+        """Return the bilingual model of a direction, which shares all its modules with this model.
+
+        The direction may be one of `untrained_directions`.
+        """
+        if direction in self._views:
+            return self._views[direction]
+        return self._make_view(self._views[self.directions[0]], direction)
+
+    def _make_view(self, base: TranslationModel, direction: Direction) -> TranslationModel:
+        (source,) = direction.sources
+        modules = {**self._language_modules["source"][source], **self._language_modules["target"][direction.target]}
+        return base.with_modules(modules)
 
 
 class LanguageModules(nn.Module):

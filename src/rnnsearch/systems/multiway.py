@@ -73,17 +73,28 @@ class MultiwaySystem(Trainable[MultiwayModel]):
         return self._only.target
 
     def select(self, direction: Direction) -> TranslationSystem:
-        return self._systems[direction]
+        """Return the system of one of the directions, or of an untrained one (see `MultiwayModel`).
+
+        Raises:
+            ModelError: If the model does not read the source language, or does not write the target language.
+        """
+        if direction in self._systems:
+            return self._systems[direction]
+        if direction not in self.model.untrained_directions:
+            names = ", ".join(direction.name for direction in self.directions)
+            must = "must read its source language and write its target language in other directions"
+            raise ModelError(f"the model {must} to translate {direction.name} without training; it has {names}")
+        return self._make_system(direction)
 
     @cached_property
     def _systems(self) -> dict[Direction, TranslationSystem]:
         """The system of each direction."""
-        systems = {}
-        for direction in self.directions:
-            config = direction_config(self.config, direction)
-            tokenizers = {language: self.tokenizers[language] for language in config.data.languages}
-            systems[direction] = TranslationSystem(self.model.view(direction), config, tokenizers)
-        return systems
+        return {direction: self._make_system(direction) for direction in self.directions}
+
+    def _make_system(self, direction: Direction) -> TranslationSystem:
+        config = direction_config(self.config, direction)
+        tokenizers = {language: self.tokenizers[language] for language in config.data.languages}
+        return TranslationSystem(self.model.view(direction), config, tokenizers)
 
     @property
     def _only(self) -> TranslationSystem:

@@ -51,8 +51,11 @@ class MultiwayTranslator(Translator):
     def directions(self) -> tuple[tuple[str, str], ...]:
         return tuple((*direction.sources, direction.target) for direction in self._directions)  # type: ignore[misc]
 
-    def select(self, source: str | None = None, target: str | None = None) -> Translator:
-        direction = choose_direction(self._directions, source, target)
+    def select(self, source: str | None = None, target: str | None = None, zero_shot: bool = False) -> Translator:
+        if zero_shot and source is not None and target is not None:
+            direction = Direction((source,), target)
+        else:
+            direction = choose_direction(self._directions, source, target)
         if direction not in self._translators:
             self._translators[direction] = self.load_direction(direction)
         return self._translators[direction]

@@ -129,8 +129,14 @@ class Translator:
         """Source and target language of each direction that can be selected."""
         return (self.languages,)
 
-    def select(self, source: str | None = None, target: str | None = None) -> Translator:
+    def select(self, source: str | None = None, target: str | None = None, zero_shot: bool = False) -> Translator:
         """Return the translator of a direction, given its source or target language or both.
+
+        Args:
+            source: Source language.
+            target: Target language.
+            zero_shot: True if a multi-way model may not have been trained on the direction, if it reads the source
+                and writes the target language in other directions. Both languages must then be given.
 
         Raises:
             ModelError: There is no such direction, or several.
