@@ -27,7 +27,9 @@ def corpus(count, max_length=12):
 def learners(sources, targets, rows):
     library = native.native_library(SIZES)
     yield hmm._NumpyLearner(sources, targets, SIZES, rows)
-    yield hmm._NativeLearner(library, sources, targets, SIZES, rows, 1)
+    widths, heights = (hmm.sequence_lengths([texts[n] for n in rows]) for texts in (sources, targets))
+    ordered = rows[hmm._by_length(widths, heights)]
+    yield hmm._NativeLearner(library, sources, targets, SIZES, ordered, 1)
 
 
 def assert_same_lexicons(found, wanted):
@@ -47,6 +49,26 @@ def test_lexicon_equals_numpy(max_length):
     assert_same_lexicons(found, wanted)
 
 
+def test_pairs_are_removed_by_count_and_by_fraction():
+    sources, targets = corpus(100)
+    rows = np.flatnonzero([len(source) > 0 for source in sources])
+    definition, fast = learners(sources, targets, rows)
+    for learner in (definition, fast):
+        learner.run_round(is_hmm=False)
+        learner.run_round(is_hmm=False)
+    counts = np.zeros(SIZES)
+    np.put(counts, definition._pairs, definition._counts.links)
+    totals = np.minimum(counts.sum(axis=1, keepdims=True), counts.sum(axis=0))
+    wanted = np.flatnonzero((counts > 0) & (counts >= 0.1) & (counts >= 0.2 * totals))
+    assert 0 < len(wanted) < len(definition._pairs) / 2
+    for learner in (definition, fast):
+        learner.prune(0.1, 0.2)
+    np.testing.assert_array_equal(definition._pairs, wanted)
+    np.testing.assert_array_equal(fast._table.frequent(0.0)[0], wanted)
+    for one, two in zip(definition._removed, fast._table._removed, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
 def test_jumps_are_counted_in_evenly_spaced_sentences():
     sources, targets = corpus(60)
     targets = [np.append(target, 1) for target in targets]
@@ -59,7 +81,7 @@ def test_jumps_are_counted_in_evenly_spaced_sentences():
     for learner in (found, wanted):
         learner.run_round(is_hmm=True)
     for one, two in zip(found._counts.jumps, wanted._counts.jumps, strict=True):
-        np.testing.assert_array_equal(one, two)
+        np.testing.assert_allclose(one, two, rtol=1e-6)
 
 
 def test_posteriors_equal_numpy(monkeypatch):

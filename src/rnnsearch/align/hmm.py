@@ -59,10 +59,14 @@ MAX_BATCH_CELLS = 1 << 18
 """Maximum number of position pairs in a batch."""
 MAX_POSTERIOR_CELLS = 1 << 22
 """Maximum number of position pairs whose link probabilities are in memory, unless one sentence pair has more."""
+ORDERED_SENTENCES = 4096
+"""Number of consecutive sentence pairs that native code may reorder."""
 MAX_LENGTH = 1500
 """Maximum number of tokens in a sentence; longer pairs have no links."""
 MIN_EXPECTED_COUNT = 0.01
 """Token pairs with a lower expected count are dropped; they are as good as unseen."""
+MIN_FRACTION = 1e-3
+"""Token pairs with a lower fraction of the expected counts of both tokens are dropped before rounds of the HMM."""
 _EPSILON = np.float32(1e-30)
 
 LinkProbabilities = Float[np.ndarray, "I J"]
@@ -194,7 +198,7 @@ def learn_lexicon(
     num_cells = int((widths * heights)[alignable].sum())
     max_cells = MAX_NUMPY_CELLS if library is None else MAX_TRAINING_CELLS
     # The time grows with the position pairs, so these are limited instead of the sentences.
-    rows = np.ascontiguousarray(alignable[:: max(1, -(-num_cells // max_cells))])
+    rows = alignable[:: max(1, -(-num_cells // max_cells))]
     num_cells = min(num_cells, max_cells)
     model1_rounds = MODEL1_ROUNDS if num_cells <= LARGE_CELLS else LARGE_MODEL1_ROUNDS
     learner: Learner
@@ -202,7 +206,8 @@ def learn_lexicon(
         learner = _NumpyLearner(sources, targets, vocabulary_sizes, rows)
     else:
         jump_step = max(1, num_cells // MAX_JUMP_CELLS)
-        learner = _NativeLearner(library, sources, targets, vocabulary_sizes, rows, jump_step)
+        ordered = rows[_by_length(widths[rows], heights[rows])]
+        learner = _NativeLearner(library, sources, targets, vocabulary_sizes, ordered, jump_step)
     return run_rounds(learner, model1_rounds, hmm_rounds)
 
 
@@ -213,17 +218,37 @@ class Learner(Protocol):
     def run_round(self, is_hmm: bool) -> None:
         """Run one round of IBM model 1 or of the HMM."""
 
+    def prune(self, min_count: float, min_fraction: float) -> None:
+        """Treat token pairs as unseen if their expected count is lower than `min_count`, or than both limits.
+
+        These are `min_fraction` times the sums of the expected counts of the source token and of the target token.
+        """
+
     def lexicon(self) -> Lexicon:
         """Return the current models, without rare token pairs."""
 
 
 def run_rounds(learner: Learner, model1_rounds: int, hmm_rounds: int) -> Lexicon:
-    """Run all rounds and return the learned lexicon."""
+    """Run all rounds and return the learned lexicon.
+
+    From the last round of IBM model 1 on, token pairs with hardly any expected links are removed.
+    """
     for _ in range(model1_rounds):
         learner.run_round(is_hmm=False)
     for _ in range(hmm_rounds):
+        learner.prune(MIN_EXPECTED_COUNT, MIN_FRACTION)
         learner.run_round(is_hmm=True)
     return learner.lexicon()
+
+
+def _by_length(widths: Ids, heights: Ids) -> Ids:
+    """Return an order in which neighbours have similar lengths.
+
+    Native code computes neighbours together. Vectors have up to 16 elements, so lengths are compared in steps of 16
+    first. Sentences stay near the following ones in memory, which processors expect.
+    """
+    portions = np.arange(len(widths)) // ORDERED_SENTENCES
+    return np.lexsort((heights, widths, heights // -16, widths // -16, portions))
 
 
 class _NumpyLearner:
@@ -232,19 +257,19 @@ class _NumpyLearner:
     def __init__(
         self, sources: Sequence[Ids], targets: Sequence[Ids], vocabulary_sizes: tuple[int, int], rows: Ids
     ) -> None:
-        sources = [sources[n] for n in rows.tolist()]
-        targets = [targets[n] for n in rows.tolist()]
         num_source, num_target = vocabulary_sizes
+        self._sizes = vocabulary_sizes
+        self._texts = [sources[n] for n in rows.tolist()], [targets[n] for n in rows.tolist()]
         no_pairs = np.zeros(0, np.int64)
         occurring = [no_pairs]
-        for batch in _batches(no_pairs, vocabulary_sizes, sources, targets):
+        for batch in _batches(no_pairs, vocabulary_sizes, *self._texts):
             pairs_in_batch = batch.sources[:, None, :] * num_target + batch.targets[:, :, None]  # [B, I, J]
             # The batches are made with a lexicon of 0 pairs: the index 0 then means an unseen pair, and 1 padding.
             occurring.append(np.unique(pairs_in_batch[batch.pairs == 0]))
-        self._sizes = vocabulary_sizes
         self._pairs = np.unique(np.concatenate(occurring))
-        self._batches = list(_batches(self._pairs, vocabulary_sizes, sources, targets))
-        self._counts = np.zeros(len(self._pairs))
+        self._batches = list(_batches(self._pairs, vocabulary_sizes, *self._texts))
+        self._removed = np.zeros(num_source), np.zeros(num_target)  # number of removed pairs of each token
+        self._counts: _Counts | None = None
         # Start from uniform tables; only their proportions matter in the first round.
         ones = np.ones(max(len(self._pairs), num_source, num_target), np.float32)
         seen = ones[: len(self._pairs)]
@@ -253,18 +278,43 @@ class _NumpyLearner:
         self._backward = HmmParameters(seen, ones[:num_target], ones[:num_source], jumps)
 
     def run_round(self, is_hmm: bool) -> None:
+        if self._counts is not None:
+            self._forward, self._backward = self._maximise(self._counts)
         posterior = hmm_posterior if is_hmm else model1_posterior
-        self._counts, self._forward, self._backward = _em_round(
-            self._pairs, self._sizes, self._batches, self._forward, self._backward, posterior
-        )
+        self._counts = _expect(len(self._pairs), self._sizes, self._batches, self._forward, self._backward, posterior)
+
+    def prune(self, min_count: float, min_fraction: float) -> None:
+        if self._counts is None:
+            return
+        counts = self._counts.links
+        ids = np.divmod(self._pairs, self._sizes[1])
+        source_totals, target_totals = (np.bincount(tokens, counts)[tokens] for tokens in ids)
+        min_counts = np.maximum(min_count, min_fraction * np.minimum(source_totals, target_totals))
+        is_kept = counts >= min_counts
+        for removed, tokens in zip(self._removed, ids, strict=True):
+            np.add(removed, np.bincount(tokens[~is_kept], minlength=len(removed)), out=removed)
+        self._pairs = self._pairs[is_kept]
+        self._counts = self._counts._replace(links=counts[is_kept])
+        self._batches = list(_batches(self._pairs, self._sizes, *self._texts))
+
+    def _maximise(self, counts: _Counts) -> list[HmmParameters]:
+        """Return variational Bayes estimates of both models from expected counts.
+
+        A probability is exp(digamma(count + prior) - digamma(sum over what the state emits)), where removed pairs have
+        a count of 0.
+        """
+        models = []
+        all_states = np.divmod(self._pairs, self._sizes[1])
+        for states, removed, null, jumps in zip(all_states, self._removed, counts.null, counts.jumps, strict=True):
+            totals = np.bincount(states, counts.links + PRIOR, len(removed)) + PRIOR * removed
+            models.append(_estimate(counts.links, states, totals, null, jumps))
+        return models
 
     def lexicon(self) -> Lexicon:
-        frequent = self._counts >= MIN_EXPECTED_COUNT
-        return Lexicon(
-            self._pairs[frequent],
-            self._forward._replace(seen=self._forward.seen[frequent]),
-            self._backward._replace(seen=self._backward.seen[frequent]),
-        )
+        assert self._counts is not None
+        frequent = self._counts.links >= MIN_EXPECTED_COUNT
+        models = [model._replace(seen=model.seen[frequent]) for model in self._maximise(self._counts)]
+        return Lexicon(self._pairs[frequent], *models)
 
 
 class _NativeLearner:
@@ -295,7 +345,13 @@ class _NativeLearner:
     def run_round(self, is_hmm: bool) -> None:
         self._maximise()
         directions = (self._forward, self._backward)
-        self._counts = self._table.expect(directions, NULL_PROBABILITY, is_hmm, self._jump_step)
+        # At first, there are no unseen pairs.
+        unseen = float(_exp_digamma(np.array([PRIOR]))[0])
+        self._counts = self._table.expect(directions, unseen, NULL_PROBABILITY, is_hmm, self._jump_step)
+
+    def prune(self, min_count: float, min_fraction: float) -> None:
+        if self._counts is not None:
+            self._table.prune(min_count, min_fraction)
 
     def _maximise(self) -> None:
         """Replace the parameters by estimates from the counts of the last round."""
@@ -525,21 +581,28 @@ def _emissions(
     return emission, model.none[emitted]
 
 
-def _em_round(
-    pairs: Ids,
+class _Counts(NamedTuple):
+    """Expected counts of one round, for p(t | s) and for p(s | t)."""
+
+    links: NDArray[np.float64]
+    """Number of links of each token pair."""
+    null: tuple[NDArray[np.float64], NDArray[np.float64]]
+    """Number of occurrences of each emitted token that the null word generates."""
+    jumps: NDArray[np.float64]
+    """Number of jumps of each distance, [2, jumps]."""
+
+
+def _expect(
+    num_pairs: int,
     vocabulary_sizes: tuple[int, int],
     batches: Sequence[_Batch],
     forward: HmmParameters,
     backward: HmmParameters,
     posterior: Callable[..., Posterior],
-) -> tuple[NDArray[np.float64], HmmParameters, HmmParameters]:
-    """Run one round of expectation maximisation.
-
-    Returns:
-        The expected number of links of each token pair, and the new parameters of both models.
-    """
+) -> _Counts:
+    """Return the expected counts of one round."""
     num_source, num_target = vocabulary_sizes
-    link_counts = np.zeros(len(pairs) + 2)  # the last two are for unseen pairs and padding
+    links = np.zeros(num_pairs + 2)  # the last two are for unseen pairs and padding
     source_null = np.zeros(num_source + 1)
     target_null = np.zeros(num_target + 1)
     jumps = np.zeros((2, NUM_JUMPS))
@@ -548,32 +611,11 @@ def _em_round(
     for batch in batches:
         there, back = _expectations(forward_tables, backward_tables, batch, posterior)
         agreement = np.sqrt(there.links * back.links.transpose(0, 2, 1))  # [B, I, J]
-        link_counts += np.bincount(batch.pairs.ravel(), agreement.ravel(), len(link_counts))
+        links += np.bincount(batch.pairs.ravel(), agreement.ravel(), len(links))
         target_null += np.bincount(batch.targets.ravel(), there.null.ravel(), len(target_null))
         source_null += np.bincount(batch.sources.ravel(), back.null.ravel(), len(source_null))
         jumps += there.jumps, back.jumps
-    source_ids, target_ids = np.divmod(pairs, num_target)
-    counts = link_counts[: len(pairs)]
-    source_null = source_null[:-1]  # without padding
-    target_null = target_null[:-1]
-    new_forward = _maximise(counts, source_ids, num_source, target_null, jumps[0])
-    new_backward = _maximise(counts, target_ids, num_target, source_null, jumps[1])
-    return counts, new_forward, new_backward
-
-
-def _maximise(
-    counts: NDArray[np.float64],
-    states: Ids,
-    num_states: int,
-    null_counts: NDArray[np.float64],
-    jumps: NDArray[np.float64],
-) -> HmmParameters:
-    """Return variational Bayes estimates from expected counts.
-
-    A probability is exp(digamma(count + prior) - digamma(sum over what the state emits)).
-    """
-    totals: NDArray[np.float64] = np.bincount(states, counts + PRIOR, num_states).astype(np.float64)
-    return _estimate(counts, states, totals, null_counts, jumps)
+    return _Counts(links[:num_pairs], (target_null[:-1], source_null[:-1]), jumps)
 
 
 def _estimate(

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rnnsearch.align.sentences import Ids, Sentences
+from rnnsearch.align.sentences import READ_SIZE, Ids, Sentences
 from rnnsearch.ops.native.library import library
 
 MAX_SET_WORDS = 1 << 22
@@ -30,7 +30,7 @@ class _Texts(Structure):
 
 
 class _PairSet(Structure):
-    _fields_ = (("words", c_void_p), ("words_per_source", c_int64))
+    _fields_ = (("bits", c_void_p), ("before", c_void_p), ("words_per_source", c_int64))
 
 
 class _Direction(Structure):
@@ -42,9 +42,12 @@ class _ExpectationRequest(Structure):
         ("sources", _Texts),
         ("targets", _Texts),
         ("rows", c_void_p),
+        ("widths", c_void_p),
+        ("heights", c_void_p),
         ("num_rows", c_int64),
         ("pairs", _PairSet),
         ("values", c_void_p),
+        ("unseen", c_float),
         ("forward", _Direction),
         ("backward", _Direction),
         ("max_jump", c_int64),
@@ -76,8 +79,9 @@ class PairSet:
         self.vocabulary_sizes = vocabulary_sizes
         num_sources, num_targets = vocabulary_sizes
         words_per_source = -(-num_targets // 32)
-        self._words = np.zeros(num_sources * words_per_source, np.uint64)
-        self.structure = _PairSet(_address(self._words), words_per_source)
+        # A bit per possible pair, and the number of pairs before each word.
+        self._bits, self._before = (np.zeros(num_sources * words_per_source, np.uint32) for _ in range(2))
+        self.structure = _PairSet(_address(self._bits), _address(self._before), words_per_source)
 
     def add_keys(self, keys: Ids) -> None:
         """Add pairs to an empty set.
@@ -86,7 +90,7 @@ class PairSet:
             keys: The pairs as source * target vocabulary size + target, in ascending order.
         """
         keys = np.ascontiguousarray(keys)
-        sizes = (c_int64(self.vocabulary_sizes[1]), byref(self.structure), c_int64(len(self._words)))
+        sizes = (c_int64(self.vocabulary_sizes[1]), byref(self.structure), c_int64(len(self._bits)))
         self._native.aligner_index_pairs(_pointer(keys), c_int64(len(keys)), *sizes)
 
     def add_pairs_of(self, sources: Sentences, targets: Sentences, rows: Ids) -> int:
@@ -96,7 +100,7 @@ class PairSet:
         collect.restype = c_int64
         texts = (byref(_texts(sources)), byref(_texts(targets)))
         threads = c_int64(torch.get_num_threads())
-        num_pairs = collect(threads, *texts, *_rows(rows), byref(self.structure), c_int64(len(self._words)))
+        num_pairs = collect(threads, *texts, *_rows(rows), byref(self.structure), c_int64(len(self._bits)))
         return int(num_pairs)
 
 
@@ -113,29 +117,55 @@ class PairTable(PairSet):
         super().__init__(native, vocabulary_sizes)
         self.texts = texts
         self.rows = rows
+        self._lengths = [text.lengths()[rows].astype(np.int32) for text in texts]
         self._values = np.zeros((self.add_pairs_of(*texts, rows), 2), np.float32)  # base and count of each pair
         # Start from uniform probabilities.
         self._values[:, 0] = 1
+        self._removed = tuple(np.zeros(size) for size in vocabulary_sizes)  # number of removed pairs of each token
+
+    def prune(self, min_count: float, min_fraction: float) -> None:
+        """Remove pairs whose count is lower than `min_count`, or than `min_fraction` of the counts of both tokens.
+
+        From then on, they have a count of 0.
+        """
+        prune = self._native.aligner_prune
+        prune.restype = c_int64
+        sizes = map(c_int64, self.vocabulary_sizes)
+        limits = (c_float(min_count), c_float(min_fraction))
+        removed = map(_pointer, self._removed)
+        num_pairs = prune(byref(self.structure), *sizes, _pointer(self._values), *limits, *removed)
+        # A copy, so that the memory of the larger table is freed.
+        self._values = self._values[:num_pairs].copy()
 
     def expect(
-        self, directions: tuple[Direction, Direction], null_probability: float, is_hmm: bool, jump_step: int
+        self,
+        directions: tuple[Direction, Direction],
+        unseen: float,
+        null_probability: float,
+        is_hmm: bool,
+        jump_step: int,
     ) -> Counts:
         """Add the expected number of links of all pairs to their counts, and return the other expected counts.
 
         Args:
             directions: Parameters of p(t | s) and of p(s | t).
+            unseen: Base value of removed pairs.
             null_probability: p_0.
-            is_hmm: True for the hidden Markov model, False for IBM model 1.
+            is_hmm: True for the hidden Markov model, False for IBM model 1, which needs all pairs.
             jump_step: The HMM counts jumps in the sentence pairs at these distances.
         """
+        assert is_hmm or not any(removed.any() for removed in self._removed)
         num_sources, num_targets = self.vocabulary_sizes
         num_jumps = len(directions[0].jumps)
         counts = Counts((np.zeros(num_targets), np.zeros(num_sources)), (np.zeros(num_jumps), np.zeros(num_jumps)))
         request = _ExpectationRequest(
             *map(_texts, self.texts),
-            *_rows(self.rows),
+            _address(self.rows),
+            *map(_address, self._lengths),
+            len(self.rows),
             self.structure,
             _address(self._values),
+            unseen,
             *(direction.structure for direction in directions),
             num_jumps // 2,
             null_probability,
@@ -163,7 +193,8 @@ class PairTable(PairSet):
             _pointer(source_totals),
             _pointer(target_totals),
         )
-        return source_totals, target_totals
+        removed_sources, removed_targets = self._removed
+        return source_totals + prior * removed_sources, target_totals + prior * removed_targets
 
     def frequent(self, min_count: float) -> tuple[Ids, NDArray[np.float32]]:
         """Return the keys (see `PairSet.add_keys`) of the pairs with at least `min_count`, and their counts."""
@@ -245,6 +276,7 @@ def _check_ids(texts: tuple[Sentences, Sentences], vocabulary_sizes: tuple[int, 
     # C++ does not check indices.
     for sentences, size in zip(texts, vocabulary_sizes, strict=True):
         assert sentences.tokens.max(initial=0) < size
+        assert len(sentences.tokens) >= sentences.token_starts[-1] + READ_SIZE - 1
 
 
 def _texts(sentences: Sentences) -> _Texts:

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from rnnsearch.text.tokenizer import Tokenizer
 
 Ids = NDArray[np.int64]
+READ_SIZE = 4
+"""Number of tokens that native code reads together, beyond the end of a chunk (`READ_SIZE` in `aligner.cpp`)."""
 _CHUNKS_PER_CALL = 10_000
 """Number of chunks that are tokenized together."""
 
@@ -32,7 +34,7 @@ class Sentences(Sequence[Ids]):
         self.starts = starts
         """Index of each sentence's first chunk, and the number of chunks."""
         self.tokens = tokens
-        """Token ids of all distinct chunks."""
+        """Token ids of all distinct chunks, and `READ_SIZE` - 1 zeros."""
         self.token_starts = token_starts
         """Index of each distinct chunk's first token, and the number of tokens."""
 
@@ -40,10 +42,12 @@ class Sentences(Sequence[Ids]):
     def from_ids(cls, rows: Sequence[Ids]) -> Sentences:
         """Return sentences with these token ids."""
         lengths = np.array([len(row) for row in rows], dtype=np.int64)
-        tokens = np.concatenate([np.zeros(0, np.int64), *rows]).astype(np.int32)
-        size = int(tokens.max(initial=-1)) + 1
+        chunks = np.concatenate([np.zeros(0, np.int64), *rows]).astype(np.int32)
+        size = int(chunks.max(initial=-1)) + 1
         # Each token is a chunk.
-        return cls(tokens, _starts(lengths), np.arange(size, dtype=np.int32), np.arange(size + 1, dtype=np.int64))
+        tokens = np.arange(size + READ_SIZE - 1, dtype=np.int32)
+        tokens[size:] = 0
+        return cls(chunks, _starts(lengths), tokens, np.arange(size + 1, dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -117,6 +121,7 @@ class ChunkedText:
             for ids in tokenizer.ids(distinct[begin : begin + _CHUNKS_PER_CALL]):
                 tokens.extend(ids)
                 token_starts.append(len(tokens))
+        tokens.extend([0] * (READ_SIZE - 1))
         return Sentences(*self._arrays(), np.frombuffer(tokens, np.int32), np.frombuffer(token_starts, np.int64))
 
     def _distinct(self) -> list[str]:
