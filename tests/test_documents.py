@@ -1,6 +1,7 @@
 """Translation of documents by models that read previous sentences."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from rnnsearch.errors import ModelError
 from rnnsearch.search.decode import decode_all
 from rnnsearch.search.scorer import Scorer
 from rnnsearch.systems.ensemble import EnsembleSystem
-from rnnsearch.systems.folder import load_system, save_system
+from rnnsearch.systems.folder import save_system
+from rnnsearch.text.tokenizer import SourceIds, SpelledIds
 from rnnsearch.text.vocabulary import BOS
 from rnnsearch.translator.translator import Translator
 from tests.command_line import run
@@ -24,10 +26,18 @@ DOCUMENTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+CONTEXTS: dict[str, dict[str, Any]] = {
+    "concatenation": {},
+    "streams": {"type": "streams"},
+    "both languages": {"type": "streams", "target": True},
+    "translations": {"type": "streams", "source": False, "target": True},
+}
+
+
+@pytest.fixture(scope="module", params=CONTEXTS)
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("context") / "en-de"
-    save_system(path, with_context(untrained(BAHDANAU, "bpe")))
+    save_system(path, with_context(untrained(BAHDANAU, "bpe"), **CONTEXTS[request.param]))
     return path
 
 
@@ -41,24 +51,36 @@ def texts(translations):
 
 
 def test_translations_are_those_of_sources_with_previous_sentences(translator):
-    """The definition: previous sentences with separators, translated one by one."""
+    """The definition: each sentence by itself, with the ids of previous sentences and their translations."""
     results = translator.translate_documents(DOCUMENTS)
     assert [len(document) for document in results] == [len(document) for document in DOCUMENTS]
     scorer: Scorer = translator.system.reference_scorer()
     options = translator.options()
+    data = translator.config.data
     num_different = 0
     for document, translations in zip(DOCUMENTS, results, strict=True):
         ids = translator.source.ids(document)
+        targets = translator.target.ids([translation.text for translation in translations])
         for index, translation in enumerate(translations):
             assert translation.source == document[index]
             if document[index] == "---":
                 assert translation.text == "---"
                 continue
-            joined = [id for previous in ids[max(0, index - 2) : index] for id in (*previous, BOS)] + ids[index]
-            [[hypothesis]] = decode_all(scorer, [joined], options, make_batch=translator.system.make_sources)
+            before = slice(max(0, index - 2), index)
+            if data.context.type == "concatenation":
+                sentence = [id for previous in ids[before] for id in (*previous, BOS)] + ids[index]
+            else:
+                texts = {"en": [ids[index]], "en@previous": ids[before], "de@previous": targets[before]}
+                streams = {}
+                for name in data.source_streams:
+                    joined = [id for text in texts[name] if text for id in (BOS, *text)][1:]
+                    if joined:
+                        streams[name] = SpelledIds(joined)
+                sentence = SourceIds(streams)
+            [[hypothesis]] = decode_all(scorer, [sentence], options, make_batch=translator.system.make_sources)
             assert translation.text == translator.target.join(hypothesis.ids)
             assert translation.log_prob == pytest.approx(hypothesis.log_prob, abs=1e-3)
-            weights = hypothesis.weights[:, len(joined) - len(ids[index]) :]
+            weights = hypothesis.weights[:, -len(ids[index]) - 1 :]
             np.testing.assert_allclose(translation.attention, weights, atol=1e-3)
             num_different += translation.text != translator.translate(document[index]).text
     assert num_different > 0, "the context must have an effect"
@@ -80,13 +102,21 @@ def test_order_of_documents_does_not_matter(translator):
 def test_documents_in_several_calls_equal_whole_documents(translator):
     sentences = [sentence for document in DOCUMENTS for sentence in document]
     numbers = [number for number, document in enumerate(DOCUMENTS) for _ in document]
-    whole = translator.with_context(sentences, numbers)
+    targets = [translation.text for document in translator.translate_documents(DOCUMENTS) for translation in document]
+    whole = [source.spelled_ids for source in translator.with_context(sentences, numbers, targets)]
     for size in (1, 2, 3):
         order = translator.document_order()
         parts = []
         for start in range(0, len(sentences), size):
-            parts += order.with_context(sentences[start : start + size], numbers[start : start + size])
-        assert [part.spelled_ids for part in parts] == [source.spelled_ids for source in whole]
+            part = slice(start, start + size)
+            parts += order.with_context(sentences[part], numbers[part], targets[part])
+        assert [part.spelled_ids for part in parts] == whole
+        translated = []
+        order = translator.document_order()
+        for start in range(0, len(sentences), size):
+            part = slice(start, start + size)
+            translated += order.n_best(sentences[part], numbers[part], translator.n_best)
+        assert [n_best[0].text for n_best in translated] == targets
 
 
 def test_texts_of_several_sentences_are_documents(translator):
@@ -106,21 +136,22 @@ def test_model_without_context_translates_sentences():
 
 def test_scores_depend_on_the_context(translator):
     document, targets = DOCUMENTS[0], TEXT["de"]
-    in_order = translator.score(translator.with_context(document, [0, 0, 0]), targets)
+    in_order = translator.score(translator.with_context(document, [0, 0, 0], targets), targets)
     alone = translator.score(document, targets)
     assert in_order[0].log_prob == pytest.approx(alone[0].log_prob)
     assert in_order[1].log_prob != pytest.approx(alone[1].log_prob)
     assert in_order[1].attention.shape == alone[1].attention.shape
 
 
-def test_members_of_an_ensemble_read_their_contexts(translator, folder):
+def test_members_of_an_ensemble_read_their_contexts():
     plain = untrained(BAHDANAU, "bpe")
-    one = load_system(folder, "cpu")
+    one = with_context(plain)
+    wanted = Translator(one).with_context(DOCUMENTS[0], [0, 0, 0])[1].spelled_ids
     for members, index in (((one, plain), 0), ((plain, one), 1)):
         ensemble = Translator(EnsembleSystem.combine(members))
         source = ensemble.with_context(DOCUMENTS[0], [0, 0, 0])[1]
         by_member = source.spelled_ids.per_member
-        assert by_member[index] == translator.with_context(DOCUMENTS[0], [0, 0, 0])[1].spelled_ids
+        assert by_member[index] == wanted
         assert by_member[1 - index] == plain.source.ids([DOCUMENTS[0][1]])[0]
         assert ensemble.translate_documents(DOCUMENTS)[0][1].attention.shape[1] == len(source.ids) + 1
 
@@ -157,4 +188,17 @@ def test_context_is_rejected_where_it_would_have_no_effect(problems):
     assert problems({"data": data, **model, "search": {"coverage_penalty": 0.1}}) == [
         'data.context.type = "concatenation": cannot be combined with search.coverage_penalty, which would require '
         "translations of the context; remove one"
+    ]
+    streams = {**data, "context": {"type": "streams"}}
+    assert problems({"data": streams, **model}) == [
+        'data.context.type: "streams" needs [model.sources], which combines the sentence with its context'
+    ]
+    model = {"model": {**BAHDANAU, "sources": {"type": "mean"}}, "text": {"type": "words"}}
+    assert problems({"data": streams, **model}) == []
+    none = {**data, "context": {"type": "streams", "source": False}}
+    assert any("there is no context" in problem for problem in problems({"data": none, **model}))
+    model["model"]["encoder"] = {"type": "hierarchical", "cell": "gru", "size": 10}
+    assert [problem for problem in problems({"data": streams, **model}) if "hierarchical" in problem] == [
+        'model.encoder.type: "hierarchical" is only for streams of previous sentences, in '
+        '[model.sources.encoders."NAME@previous"]'
     ]

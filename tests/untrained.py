@@ -101,6 +101,8 @@ def with_context(system: TranslationSystem, **context: Any) -> TranslationSystem
     tables = system.config.model_dump(mode="json", exclude_none=True)
     tables["search"]["precision"] = "fp32"
     tables["data"] |= {"documents": True, "context": {"type": "concatenation", "sentences": 2, **context}}
+    if tables["data"]["context"]["type"] == "streams":
+        tables["model"]["sources"] = {"type": "concatenation"}
     return TranslationSystem.make(resolve(tables), system.tokenizers, 7)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from rnnsearch.config import BatchConfig
 from rnnsearch.data.batches import Batches
-from rnnsearch.data.context import ContextRows, context_sizes, rows_with_context, with_context
+from rnnsearch.data.context import ContextRows, context_sizes, in_context, rows_with_context
 from rnnsearch.data.id_store import Documents, ParallelIds
 from rnnsearch.data.ragged import RaggedArray
 from rnnsearch.text.resegmentation import SentenceBySentence
@@ -18,6 +18,8 @@ from tests.training.toys import toy_config
 DOCUMENTS = [[[5, 6], [7], [8, 9, 10], [11]], [[12, 13]], [[14], [15, 4], [6]]]
 """Source ids of three documents."""
 SENTENCES = [sentence for document in DOCUMENTS for sentence in document]
+FIRST = [0, 0, 0, 0, 4, 5, 5, 5]
+"""Index of the first sentence of the document of each sentence."""
 NUMBERS = [number for number, document in enumerate(DOCUMENTS) for _ in document]
 
 
@@ -34,6 +36,10 @@ def expected(sentences: int, max_length: int | None) -> list[list[int]]:
                 row = longer
             rows.append(row)
     return rows
+
+
+def segmented(rows: list[list[int]]) -> list[Segmented]:
+    return [Segmented("x", ids, ["x"] * len(ids), [(0, 1)] * len(ids)) for ids in rows]
 
 
 def documents() -> Documents:
@@ -59,14 +65,12 @@ def test_rows_begin_with_previous_sentences_of_their_document(sentences, max_len
 @pytest.mark.parametrize("max_length", [None, 4, 6])
 def test_segmented_sentences_have_the_contexts_of_training_rows(tmp_path, max_length):
     config = toy_config(tmp_path, context_tables(2), {"training": {"max_length": max_length, "max_updates": 1}})
-    segmented = [Segmented("x", ids, ["x"] * len(ids), [(0, 1)] * len(ids)) for ids in SENTENCES]
-    results = with_context(segmented, NUMBERS, config)
+    texts = segmented(SENTENCES)
+    results = [in_context(texts[n], texts[first:n], (), config) for n, first in enumerate(FIRST)]
     assert [list(sentence.spelled_ids) for sentence in results] == expected(2, max_length)
     assert [sentence.ids for sentence in results] == SENTENCES
     for sentence in results:
         assert sentence.num_context_ids == len(sentence.spelled_ids) - len(sentence.ids)
-    later = with_context(segmented[2:], NUMBERS[2:], config, segmented[:2])
-    assert [sentence.spelled_ids for sentence in later] == [sentence.spelled_ids for sentence in results[2:]]
 
 
 @pytest.mark.parametrize("max_length", [None, 1, 3, 4])
@@ -117,3 +121,27 @@ def test_sampled_segmentations_keep_separators():
     resegment = SentenceBySentence(lambda ids, _: [id + 100 for id in ids])
     assert resegment([5, 6, BOS, 7, BOS, 8], Random(1)) == [105, 106, BOS, 107, BOS, 108]
     assert resegment([5], Random(1)) == [105]
+
+
+def test_batches_have_streams_of_previous_sentences_of_both_languages(tmp_path):
+    targets = [[id, id] for id, *_ in SENTENCES]
+    streams = {"aa": RaggedArray.from_rows(SENTENCES), "bb": RaggedArray.from_rows(targets)}
+    ids = ParallelIds(streams, documents=documents())
+    context = {"type": "streams", "sentences": 2, "target": True}
+    tables = {"data": {"documents": True, "context": context}, "model": {"sources": {"type": "concatenation"}}}
+    config = toy_config(tmp_path, tables, {"training": {"max_updates": 1, "max_length": 5}})
+    assert config.data.source_streams == ("aa", "aa@previous", "bb@previous")
+    batches = Batches(rows_with_context(ids, config), BatchConfig(sentences=3), 5, seed=1, any_source=True)
+    source_texts, target_texts = map(segmented, (SENTENCES, targets))
+    seen = set()
+    for batch in batches.epoch(0):
+        for row, n in enumerate(batch.indices):
+            seen.add(n)
+            first = FIRST[n]
+            sentence = in_context(source_texts[n], source_texts[first:n], target_texts[first:n], config)
+            by_source = getattr(sentence.spelled_ids, "by_source", {"aa": SENTENCES[n]})
+            for name in config.data.source_streams:
+                found = batch.streams[name].ids[row]
+                assert found[found > 0].tolist() == ([*by_source[name], EOS] if name in by_source else [])
+            assert ("aa@previous" in by_source) == (n != first)
+    assert len(seen) == len(SENTENCES)

@@ -109,6 +109,7 @@ def test_summary_vector_requires_a_complete_encoder():
     assert {name for name, kind in encoders.ENCODERS.items() if kind.one_vector} == {
         "unidirectional",
         "stacked",
+        "hierarchical",
     }
 
 
@@ -157,3 +158,35 @@ def test_state_mask_is_fixed_per_sentence_and_direction(share, shapes, drawn, nu
     encoder, _ = drawn(make(DropoutConfig(**{share: 0.5}), **STACKED, direction="bottom"))
     encoder(numbers(3, 5, 3), MASK, BatchRng(1))
     assert drawn_masks == shapes
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_hierarchical_encoder_equals_loops_over_sentences_and_words(cell, drawn, numbers):
+    encoder, p = drawn(make(type="hierarchical", cell=cell))
+    separators = torch.tensor([[0, 1, 0, 0, 1, 0, 0], [0, 0, 0, 0, 0, 0, 0], [1, 0, 1, 0, 0, 0, 0]], dtype=torch.bool)
+    lengths = [7, 4, 5]
+    ends = [[1, 4, 6], [3], [0, 2, 4]]
+    x = numbers(3, 7, 3)
+    encoded = encoder.encode_sentences(x, lengths_mask(torch.tensor(lengths), 7), separators)
+    for b, last_positions in enumerate(ends):
+        assert encoded.mask[b].nonzero()[:, 0].tolist() == last_positions
+        starts = [0, *[end + 1 for end in last_positions[:-1]]]
+        vectors = []
+        for start, end in zip(starts, last_positions, strict=True):
+            states = paper.read(cell, within(p, "word_cell"), x[b, start : end + 1].numpy(), 4)
+            vectors.append(states[-1][0])
+        states = paper.read(cell, within(p, "sentence_cell"), np.stack(vectors), 4)
+        close(encoded.annotations[b, last_positions], np.stack([state[0] for state in states]))
+        close(encoded.summary[b], states[-1][0])
+        for part, expected in zip(encoded.finals[0], states[-1], strict=True):
+            close(part[b], expected)
+
+
+def test_hierarchical_encoder_does_not_read_padding(drawn, numbers):
+    encoder, _ = drawn(make(type="hierarchical", cell="gru"))
+    x, separators = numbers(2, 6, 3), torch.zeros(2, 6, dtype=torch.bool)
+    separators[0, 1] = True
+    whole = encoder.encode_sentences(x, lengths_mask(torch.tensor([4, 6]), 6), separators)
+    alone = encoder.encode_sentences(x[:1, :4], lengths_mask(torch.tensor([4]), 4), separators[:1, :4])
+    close(whole.annotations[:1, :4][whole.mask[:1, :4]], alone.annotations[alone.mask].detach().numpy())
+    close(whole.summary[0], alone.summary[0].detach().numpy())

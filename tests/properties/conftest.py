@@ -96,7 +96,8 @@ def encoder_choices() -> dict[str, dict[str, Any]]:
     """
     found = {}
     for name, kind in encoders.ENCODERS.items():
-        if "cell" not in kind.option_fields():
+        # Encoders of several sentences are not for `model.encoder`.
+        if "cell" not in kind.option_fields() or kind.reads_sentences:
             continue
         needs = options(kind, ENCODER_OPTIONS)
         for values in product(*needs.values()):

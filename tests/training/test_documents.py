@@ -20,8 +20,24 @@ LANGUAGE_MODEL = {
     "network": {"type": "recurrent", "cell": "lstm", "size": 9},
     "context": {"size": 5},
 }
+STREAMS = {"type": "streams", "sentences": 2}
 CONTEXTS: dict[str, dict[str, Any]] = {
-    "concatenation": {"data": {"context": {"type": "concatenation", "sentences": 2}}}
+    "concatenation": {"data": {"context": {"type": "concatenation", "sentences": 2}}},
+    "streams": {"data": {"context": STREAMS}, "model": {"sources": {"type": "concatenation"}}},
+    "both languages": {"data": {"context": {**STREAMS, "target": True}}, "model": {"sources": {"type": "mean"}}},
+    "hierarchical": {
+        "data": {"context": STREAMS},
+        "model": {
+            "sources": {
+                "type": "concatenation",
+                "encoders": {"aa@previous": {"type": "hierarchical", "cell": "gru", "size": 5}},
+            }
+        },
+    },
+    "translations": {
+        "data": {"context": {**STREAMS, "source": False, "target": True}},
+        "model": {"sources": {"type": "concatenation"}},
+    },
 }
 
 
@@ -52,8 +68,9 @@ def test_resumed_run_equals_uninterrupted_run(learn, documents, assert_same, tmp
     translator = rnnsearch.load(tmp_path / "straight")
     # The dev score is that of the sentences in their documents.
     rows = data.dev
-    sources = translator.with_context([row.source for row in rows], [row.document for row in rows])
-    log_probs = [pair.log_prob for pair in translator.score(sources, [row.target for row in rows])]
+    targets = [row.target for row in rows]
+    sources = translator.with_context([row.source for row in rows], [row.document for row in rows], targets)
+    log_probs = [pair.log_prob for pair in translator.score(sources, targets)]
     best = min(row["dev_nll"] for row in recorder.evaluations)
     assert best == pytest.approx(-sum(log_probs) / len(rows), rel=1e-4)
     alone = [pair.log_prob for pair in translator.score([row.source for row in rows], [row.target for row in rows])]

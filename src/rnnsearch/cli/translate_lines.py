@@ -383,11 +383,11 @@ class LineTranslator:
                 if not self.options.lines.documents or not line.marked.text.strip():
                     self._document += 1
                 documents += [self._document] * len(texts_of_line)
-            # A model with several sources reads no context.
-            sentences_in_order = self._order.with_context(sentences, documents) if documents else sentences
             texts = [line.marked.text for line in group]
             spans = [line.spans for line in group]
-            results = assign_sentences(texts, spans, self._search(sentences_in_order), self.translator.languages[1])
+            results = assign_sentences(
+                texts, spans, self._order.n_best(sentences, documents, self._search), self.translator.languages[1]
+            )
             for result in results:
                 yield result.translations()
 

@@ -25,6 +25,8 @@ from rnnsearch.config.options import (
     Options,
     Size,
     Table,
+    problem,
+    raise_problems,
     require_language,
 )
 from rnnsearch.errors import ConfigError, must_be_one_of
@@ -114,11 +116,23 @@ class ConcatenationOptions(ContextConfig):
 
 @CONTEXTS.register
 class StreamsOptions(ContextConfig):
-    """Previous sentences are a source of their own, with a separator between them. Language models read it with
+    """Previous sentences are sources of their own, with a separator between them: `NAME@previous`, where NAME is the
+    code of their language. Translation models read them with `[model.sources]` (Jean et al. 2017), language models with
     `[model.context]`.
     """
 
     type: Literal["streams"] = "streams"
+    source: bool = True
+    """Read previous source sentences. Only for translation models."""
+    target: bool = False
+    """Read previous target sentences; in translation, their translations. Only for translation models: language models
+    always do."""
+
+    @model_validator(mode="after")
+    def _validate_streams(self) -> StreamsOptions:
+        if not (self.source or self.target):
+            raise_problems([problem(("source",), "must be true without target, or there is no context")])
+        return self
 
 
 class CleaningConfig(Table):
@@ -344,7 +358,22 @@ class DataConfig(Table):
         """Names of the streams of previous sentences."""
         if not isinstance(self.context, StreamsOptions):
             return ()
-        return (f"{self.target}{CONTEXT_SUFFIX}",)
+        languages: list[str] = []
+        if self.context.source:
+            languages += self.sources
+        if self.context.target or not self.sources:
+            languages.append(self.target)
+        return tuple(f"{language}{CONTEXT_SUFFIX}" for language in languages)
+
+    @property
+    def source_streams(self) -> tuple[str, ...]:
+        """Names of all streams that a model reads: the source languages and the streams of previous sentences."""
+        return (*self.sources, *self.context_streams)
+
+    @property
+    def reads_translations(self) -> bool:
+        """True if a translation model reads the translations of previous sentences."""
+        return bool(self.sources) and f"{self.target}{CONTEXT_SUFFIX}" in self.context_streams
 
     @property
     def single_source(self) -> str:

@@ -31,6 +31,8 @@ class EncoderConfig(Options):
     words have annotations (as in OpenNMT-py); not with `reverse`."""
     one_vector: ClassVar[bool] = False
     """True if the last states can summarise the sentence in one vector, as decoders without attention need."""
+    reads_sentences: ClassVar[bool] = False
+    """True if the source is the previous sentences of a document, which the encoder reads one by one."""
     selects_words: ClassVar[bool] = False
     """True if annotations and decoder see only some of the source words, which the encoder selects."""
 
@@ -216,6 +218,29 @@ class FeedforwardOptions(EncoderConfig):
     @property
     def layer_sizes(self) -> tuple[int, ...]:
         return (self.size,)
+
+
+@ENCODERS.register
+class HierarchicalOptions(EncoderConfig):
+    """A recurrent layer over the words of each sentence, and one over the last states of the sentences; annotations are
+    the states of the upper layer, one per sentence (Sordoni et al. 2015; Serban et al. 2016). Only for streams of
+    previous sentences, in `[model.sources.encoders]`.
+    """
+
+    type: Literal["hierarchical"] = "hierarchical"
+    one_vector = True
+    reads_sentences = True
+
+    @property
+    def layer_sizes(self) -> tuple[int, ...]:
+        return (self.size,)
+
+    @model_validator(mode="after")
+    def _validate_end(self) -> HierarchicalOptions:
+        if not self.reads_end:
+            must = "must be true for the hierarchical encoder, which reads the last sentence up to its end token"
+            raise_problems([problem(("reads_end",), must)])
+        return self
 
 
 # `[model.source_characters]` and `[model.target_characters]`: words encoded and decoded by their

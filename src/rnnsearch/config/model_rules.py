@@ -13,7 +13,7 @@ from importlib.util import find_spec
 
 from rnnsearch.config.attention import NORMALISERS, SCORES, WINDOWS, AttentionConfig
 from rnnsearch.config.cells import BRIDGES, CELLS
-from rnnsearch.config.data import TextConfig
+from rnnsearch.config.data import CONTEXT_SUFFIX, TextConfig
 from rnnsearch.config.decoders import DECODERS, StackOptions
 from rnnsearch.config.encoders import ENCODERS, EncoderConfig, StackedOptions
 from rnnsearch.config.language_model import FeedForwardOptions, LanguageModelConfig, RecurrentNetworkOptions
@@ -30,6 +30,7 @@ def check_translation_model(model: ModelConfig, text: TextConfig) -> list[str]:
         messages += _check_sentence_vector(model)
     return [
         *messages,
+        *_check_hierarchical_encoders(model),
         *_check_bridge(model),
         *_check_output(model.output, model.decoder.readout_size, text),
         *_check_tied_embeddings(model, text),
@@ -99,6 +100,16 @@ def _check_components(attention: AttentionConfig) -> list[str]:
     if normaliser.needs_noise and "heads" in score.option_fields():
         why = f"with the {name} normaliser, which selects one position per target token"
         messages.append(f'{path}.score: must have one head {why}; got "{score.type}"')
+    return messages
+
+
+def _check_hierarchical_encoders(model: ModelConfig) -> list[str]:
+    """Return a message for each encoder of whole sentences that is not for a stream of previous sentences."""
+    messages = []
+    for path, encoder in model.encoders.items():
+        if encoder.reads_sentences and not path.endswith(CONTEXT_SUFFIX):
+            where = f'[model.sources.encoders."NAME{CONTEXT_SUFFIX}"]'
+            messages.append(f'{path}.type: "{encoder.type}" is only for streams of previous sentences, in {where}')
     return messages
 
 

@@ -64,6 +64,7 @@ CONFLICTS: dict[str, tuple[str, ...]] = {
         _SYMMETRY,
         "search.candidates",
     ),
+    "data.context": ("data.arrays",),
     'data.context.type = "concatenation"': (
         "text.annotation",
         "text.inline_terms",
@@ -112,7 +113,7 @@ CONFLICTS: dict[str, tuple[str, ...]] = {
         "text.inline_terms",
         "data.target_only",
         "data.alignments",
-        "data.context",
+        'data.context.type = "concatenation"',
         "objective.doubly_stochastic",
         "objective.coverage",
         "objective.fertility",
@@ -257,7 +258,7 @@ def _samples_positions(config: RunConfig) -> bool:
 def _encoders_without_source(config: RunConfig) -> list[str]:
     """Return the names in `[model.sources.encoders]` that are no sources."""
     options = None if isinstance(config.model, LanguageModelConfig) else config.model.sources
-    return [] if options is None else [name for name in options.encoders if name not in config.data.sources]
+    return [] if options is None else [name for name in options.encoders if name not in config.data.source_streams]
 
 
 def _has_no_coverage_feature(config: RunConfig) -> bool:
@@ -473,6 +474,7 @@ LANGUAGE_MODEL_NO_EFFECT: tuple[NoEffect, ...] = (
     NoEffect(
         (
             "data.alignments",
+            "data.context.target",
             "data.dev_alignments",
             "data.test_alignments",
             "text.joint",
@@ -567,8 +569,13 @@ INVALID: tuple[Invalid, ...] = (
 TRANSLATION_INVALID: tuple[Invalid, ...] = (
     Invalid(
         "data.context.type",
-        lambda config: bool(config.data.context_streams),
-        'must be "concatenation" for a translation model; got "{data.context.type}"',
+        lambda config: bool(config.data.context_streams) and config.translation.sources is None,
+        '"streams" needs [model.sources], which combines the sentence with its context',
+    ),
+    Invalid(
+        "data.source",
+        lambda config: bool(config.data.context_streams) and len(config.data.sources) > 1,
+        "must be one language with data.context; got {sources}",
     ),
     Invalid(
         "data.source",
@@ -583,7 +590,7 @@ TRANSLATION_INVALID: tuple[Invalid, ...] = (
     Invalid(
         "model.sources.encoders",
         lambda config: bool(_encoders_without_source(config)),
-        "must be those of languages in data.source ({sources}); got {encoders_without_source}",
+        "must be those of sources ({source_streams}); got {encoders_without_source}",
     ),
     Invalid(
         "data.source",
@@ -767,6 +774,7 @@ def _table_problems(config: RunConfig, prefixes: Sequence[str] = ("",)) -> list[
         "sources": ", ".join(f'"{source}"' for source in config.data.sources) or "none",
         "languages": ", ".join(config.data.languages),
         "tokenizer_languages": ", ".join(config.text.tokenizers if isinstance(config.text.tokenizers, dict) else ()),
+        "source_streams": ", ".join(f'"{name}"' for name in config.data.source_streams),
         # Computed here, because extensions register further components.
         "sampling_normalisers": NORMALISERS.names(lambda cls: cls.samples),
         "coverage_features": FEATURES.names(lambda cls: cls.tracks_untranslated),

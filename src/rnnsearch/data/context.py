@@ -1,6 +1,6 @@
 """Previous sentences of the same document, which models with `[data.context]` read in addition to a sentence.
 
-`ContextRows` are the rows of a prepared corpus with their contexts; `with_context` adds contexts to segmented sentences
+`ContextRows` are the rows of a prepared corpus with their contexts; `in_context` adds contexts to segmented sentences
 in the same way, for dev sets and translation. `CONTEXT_END` follows each context sentence before the sentence itself,
 or is between the context sentences if they are a stream of their own.
 
@@ -21,7 +21,7 @@ from rnnsearch.config import RunConfig
 from rnnsearch.config.data import CONTEXT_SUFFIX, StreamsOptions
 from rnnsearch.data.id_store import Documents, ParallelIds
 from rnnsearch.data.ragged import Integers, RaggedArray
-from rnnsearch.text.tokenizer import Segmented
+from rnnsearch.text.tokenizer import ContextStreams, Segmented
 from rnnsearch.text.vocabulary import CONTEXT_END
 
 BLOCK_ROWS = 1 << 16
@@ -120,54 +120,68 @@ def rows_with_context(ids: ParallelIds, config: RunConfig) -> ParallelIds:
     for name in config.data.context_streams:
         rows = ids.stream(name.removesuffix(CONTEXT_SUFFIX))
         sizes = context_sizes(documents, rows, options.sentences, max_length, has_own=False)
-        ids = ids.with_stream(name, ContextRows(rows, sizes, has_own=False))
+        # To a translation model, a context without sentences is a missing source; a language model has no other source.
+        present = sizes > 0 if config.data.sources else None
+        ids = ids.with_stream(name, ContextRows(rows, sizes, has_own=False), present)
     if config.data.context_streams:
         # The target is the last stream.
-        return ids.select((*config.data.sources, *config.data.context_streams, config.data.target))
+        return ids.select((*config.data.source_streams, config.data.target))
     source = config.data.single_source
     rows = ids.stream(source)
     sizes = context_sizes(documents, rows, options.sentences, max_length)
     return ids.with_stream(source, ContextRows(rows, sizes))
 
 
-def context_ids(context: Sequence[Segmented]) -> list[int]:
+def in_context(
+    source: Segmented, previous: Sequence[Segmented], targets: Sequence[Segmented], config: RunConfig
+) -> Segmented:
+    """Return a source sentence with its context, if the model reads any.
+
+    Args:
+        source: The sentence.
+        previous: Sentences before it in its document; of a language model, texts.
+        targets: Translations of these sentences, or none if they are not known.
+        config: Config of the model.
+    """
+    options = config.data.context
+    if options is None or not source.ids:
+        return source
+    max_length = config.training.max_length
+    if not isinstance(options, StreamsOptions):
+        context = _fitting(previous, options.sentences, max_length, len(source.ids))
+        return replace(source, context=tuple(context)) if context else source
+    streams = {}
+    for name in config.data.context_streams:
+        is_target = bool(config.data.sources) and name == f"{config.data.target}{CONTEXT_SUFFIX}"
+        context = _fitting(targets if is_target else previous, options.sentences, max_length, -1)
+        if ids := _joined(context):
+            streams[name] = ids
+    own = (*config.data.sources, config.data.target)[0]
+    return replace(source, streams=ContextStreams(own, streams)) if streams else source
+
+
+def previous_ids(text: Segmented) -> list[int]:
+    """Return the ids of the previous sentences of a language model's text; none if there are no sentences."""
+    return [] if text.streams is None else next(iter(text.streams.ids.values()))
+
+
+def _fitting(
+    previous: Sequence[Segmented], max_sentences: int, max_length: int | None, num_tokens: int
+) -> list[Segmented]:
+    """Return the last sentences with at most `max_length` tokens, separators and `num_tokens` included."""
+    context: list[Segmented] = []
+    for sentence in reversed(previous[-max_sentences:]):
+        num_tokens += len(sentence.ids) + 1
+        if max_length is not None and num_tokens > max_length:
+            break
+        if sentence.ids:
+            context.insert(0, sentence.by_itself)
+    return context
+
+
+def _joined(context: Sequence[Segmented]) -> list[int]:
     """Return the ids of context sentences as a stream of their own."""
     ids: list[int] = []
     for sentence in context:
         ids += [*([CONTEXT_END] if ids else []), *sentence.ids]
     return ids
-
-
-def with_context(
-    sources: Sequence[Segmented],
-    documents: Sequence[int],
-    config: RunConfig,
-    previous: Sequence[Segmented] = (),
-) -> list[Segmented]:
-    """Return source sentences with their contexts, if the model reads any.
-
-    Args:
-        sources: The sentences.
-        documents: Number of the document of each sentence; sentences of a document are neighbours.
-        config: Config of the model.
-        previous: Sentences of the first document before the first sentence.
-    """
-    options = config.data.context
-    if options is None or not sources:
-        return list(sources)
-    sentences = [*previous, *sources]
-    numbers = [documents[0]] * len(previous) + list(documents)
-    results = []
-    for index in range(len(previous), len(sentences)):
-        source = sentences[index]
-        context: list[Segmented] = []
-        num_tokens = -1 if isinstance(options, StreamsOptions) else len(source.ids)
-        for other in range(index - 1, max(index - 1 - options.sentences, -1), -1):
-            num_tokens += len(sentences[other].ids) + 1
-            max_length = config.training.max_length
-            if numbers[other] != numbers[index] or (max_length is not None and num_tokens > max_length):
-                break
-            if sentences[other].ids:
-                context.insert(0, sentences[other].without_context)
-        results.append(replace(source, context=tuple(context)) if context and source.ids else source)
-    return results

@@ -113,10 +113,17 @@ class ParallelIds:
         """Return the ids of all rows of a stream."""
         return self._streams[name]
 
-    def with_stream(self, name: str, rows: RaggedArray) -> ParallelIds:
-        """Return the same rows with other ids in a stream, which word alignments do not refer to."""
+    def with_stream(self, name: str, rows: RaggedArray, present: npt.NDArray[np.bool_] | None = None) -> ParallelIds:
+        """Return the same rows with a new stream, or other ids in one, without word alignments.
+
+        Args:
+            name: Name of the stream.
+            rows: Its ids.
+            present: True for the rows that have the stream; None if all have it.
+        """
         unknown = {other: words for other, words in self._unknown.items() if other != name}
-        return ParallelIds({**self._streams, name: rows}, None, self._present, self.documents, unknown)
+        presence = self._present if present is None else {**self._present, name: present}
+        return ParallelIds({**self._streams, name: rows}, None, presence, self.documents, unknown)
 
     def has_rows(self, names: Sequence[str]) -> bool:
         """Return True if any row has all of some streams."""

@@ -100,9 +100,11 @@ def assess(
     options = options or translator.options()
     texts = [shown_text(source) for source in sources]
     in_order: Sequence[SourceText | Segmented] = sources
-    if documents is not None:
-        in_order = translator.with_context(texts, documents)
-    translations = [best[0] for best in translator.n_best(in_order, options)]
+    if documents is None:
+        translations = [best[0] for best in translator.n_best(sources, options)]
+    else:
+        translations = [best[0] for best in translator.n_best_in_order(texts, documents, options)]
+        in_order = translator.with_context(texts, documents, [translation.text for translation in translations])
     evaluation = evaluate(
         [t.text for t in translations],
         references,

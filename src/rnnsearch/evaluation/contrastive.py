@@ -19,6 +19,7 @@ from rnnsearch.config.data import MAX_CONTEXT_SENTENCES
 from rnnsearch.data.corpus import read_lines
 from rnnsearch.errors import DataError
 from rnnsearch.metrics.significance import wilson_interval
+from rnnsearch.text.several_sources import SourceText
 from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.translator.translator import Translator
 from rnnsearch.utils.tables import align_columns
@@ -30,7 +31,7 @@ MAX_TOKENS = 2000
 CHUNK_EXAMPLES = 256
 """Examples that are scored together."""
 MAX_GROUPS = 1000
-JSON_KEYS = {"context", "source", "correct", "incorrect", "group"}
+JSON_KEYS = {"context", "target_context", "source", "correct", "incorrect", "group"}
 
 
 class ContrastiveExample(NamedTuple):
@@ -44,6 +45,8 @@ class ContrastiveExample(NamedTuple):
     """Correct translation."""
     incorrect: tuple[str, ...]
     """Wrong translations; at least one."""
+    target_context: tuple[str, ...] = ()
+    """Translations of the context, for models that read them; empty if they are not known."""
     group: str | None = None
     """Group whose accuracy is reported separately, such as a pronoun or the distance of its antecedent."""
 
@@ -141,18 +144,15 @@ def contrast(translator: Translator, path: Path, reads_context: bool = True) -> 
 
 
 def _margins(translator: Translator, examples: Sequence[ContrastiveExample], reads_context: bool) -> list[float]:
-    sources: list[str | Segmented] = [example.source for example in examples]
+    sources: list[SourceText | Segmented] = [example.source for example in examples]
     if reads_context:
-        sentences: list[str | Segmented] = []
-        documents: list[int] = []
-        last: list[int] = []
-        for number, example in enumerate(examples):
-            sentences += [*example.context, example.source]
-            documents += [number] * (len(example.context) + 1)
-            last.append(len(sentences) - 1)
-        in_order = translator.with_context(sentences, documents)
-        sources = [in_order[index] for index in last]
-    rows: list[str | Segmented] = []
+        sources = []
+        for example in examples:
+            sentences = [*example.context, example.source]
+            # The last sentence is no context.
+            context_targets = [*example.target_context, ""] if example.target_context else None
+            sources.append(translator.with_context(sentences, [0] * len(sentences), context_targets)[-1])
+    rows: list[SourceText | Segmented] = []
     targets: list[str] = []
     for source, example in zip(sources, examples, strict=True):
         candidates = [example.correct, *example.incorrect]
@@ -183,7 +183,7 @@ def read_examples(path: Path, translator: Translator) -> Iterator[ContrastiveExa
         example = parse(line, location)
         for tokenizer, texts in (
             (translator.source, (*example.context, example.source)),
-            (translator.target, (example.correct, *example.incorrect)),
+            (translator.target, (*example.target_context, example.correct, *example.incorrect)),
         ):
             if not all(tokenizer.fits(text, MAX_TOKENS) for text in texts):
                 raise DataError(f"{location}: a sentence must have at most {MAX_TOKENS:,} tokens; one has more")
@@ -191,7 +191,15 @@ def read_examples(path: Path, translator: Translator) -> Iterator[ContrastiveExa
             raise DataError(
                 f'{location}: the correct translation must not be a wrong one, too; got "{example.correct}"'
             )
-        yield example._replace(context=example.context[-MAX_CONTEXT_SENTENCES:])
+        if example.target_context and len(example.target_context) != len(example.context):
+            raise DataError(
+                f"{location}: target_context must have one text per sentence of context ({len(example.context)}); got "
+                f"{len(example.target_context)}"
+            )
+        yield example._replace(
+            context=example.context[-MAX_CONTEXT_SENTENCES:],
+            target_context=example.target_context[-MAX_CONTEXT_SENTENCES:],
+        )
 
 
 def _parse_tsv(line: str, location: str) -> ContrastiveExample:
@@ -222,7 +230,8 @@ def _parse_json(line: str, location: str) -> ContrastiveExample:
         if not texts or (len(texts) > 1 and not is_list):
             raise DataError(f"{location}: {key} must be {'at least ' if is_list else ''}one text; got {len(texts)}")
     context = _texts(values, "context", location)
-    return ContrastiveExample(context, source[0], correct[0], incorrect, " ".join(group) or None)
+    target_context = _texts(values, "target_context", location)
+    return ContrastiveExample(context, source[0], correct[0], incorrect, target_context, " ".join(group) or None)
 
 
 def _texts(values: dict[str, Any], key: str, location: str) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Encoders: from embedded source words to annotations, and to the last states that a bridge reads.
 
 `Unidirectional` and `Bidirectional` have one layer; `Stacked` has any number; `Pyramid` and `ConvolutionalEncoder` are
-for long or character-level sources; `Rationale` reads only some of the words; `Feedforward` is for image regions.
+for long or character-level sources; `Rationale` reads only some of the words; `Feedforward` is for image regions;
+`Hierarchical` reads several sentences.
 
 `TranslationModel` creates one, and `MultiSourceModel` one per source. `Encoded` (`memory.py`) is what decoders get;
 `final_shapes` must agree with it, because bridges are built from it. `accel/program_writer.py` and `export/onnx.py`
@@ -26,6 +27,7 @@ from rnnsearch.config.encoders import (
     ConvolutionalOptions,
     EncoderConfig,
     FeedforwardOptions,
+    HierarchicalOptions,
     PyramidOptions,
     RationaleOptions,
     StackedOptions,
@@ -308,6 +310,54 @@ class Feedforward(Encoder):
         weights = mask.to(annotations.dtype) / mask.sum(1, keepdim=True).clamp_min(1)  # [B, J]
         mean = torch.einsum("bj,bjh->bh", weights, annotations)
         return Encoded(annotations, mask, mean, (Hidden(mean),))
+
+
+@implements(HierarchicalOptions)
+class Hierarchical(Encoder):
+    """An encoder of several sentences with a layer of words and one of sentences (Sordoni et al. 2015).
+
+    Within sentence k, h_j = f(x_j, h_{j-1}) from a zero state, and its last state v_k is the input of the upper layer,
+    s_k = g(v_k, s_{k-1}). Sentence k has one annotation, s_k, at its last position; the mask is False at the others.
+    The summary is the last s_k.
+    """
+
+    def __init__(self, options: HierarchicalOptions, embedding: int, dropout: DropoutConfig | None = None) -> None:
+        super().__init__(options, embedding, dropout)
+        self.word_cell = CELLS[options.cell](embedding, options.size)
+        self.sentence_cell = CELLS[options.cell](options.size, options.size)
+
+    def encode(self, x: Embedded, mask: Mask, rng: BatchRng | None = None) -> Encoded:
+        """Encode sources of a single sentence each."""
+        return self.encode_sentences(x, mask, torch.zeros_like(mask), rng)
+
+    def encode_sentences(self, x: Embedded, mask: Mask, separators: Mask, rng: BatchRng | None = None) -> Encoded:
+        """Encode sentences; each ends with a separator, or at the last real position."""
+        is_last = mask & ~nn.functional.pad(mask[:, 1:], (0, 1))
+        is_end = is_last | (mask & separators)
+        is_start = nn.functional.pad(is_end[:, :-1], (1, 0), value=True)
+        # The order of the calls fixes the random numbers (see `BatchRng`).
+        word_mask = dropout_mask(rng, self.state_dropout, x, self.word_cell.size)
+        sentence_mask = dropout_mask(rng, self.state_dropout, x, self.sentence_cell.size)
+        words = self._read_words(x, is_start, word_mask)
+        # The state changes only at the ends of sentences, and keeps its value in between.
+        states, last = self.sentence_cell.run(self.sentence_cell.inputs(words), is_end, recurrent_mask=sentence_mask)
+        return Encoded(states, is_end, last.h, (last,))
+
+    def _read_words(
+        self, x: Embedded, is_start: Mask, recurrent_mask: Float[Tensor, "B D"] | None
+    ) -> Float[Tensor, "B J D"]:
+        """Return the states of the lower layer, which starts again where a sentence starts."""
+        cell = self.word_cell
+        gates = cell.inputs(x)
+        initial = cell.start(gates.new_zeros(len(x), cell.size))
+        state = initial
+        outputs = []
+        for gates_j, starts in zip(gates.unbind(1), is_start.unsqueeze(-1).unbind(1), strict=True):
+            pairs = zip(initial, state, strict=True)
+            state = type(state)(*(torch.where(starts, first.to(old.dtype), old) for first, old in pairs))
+            state = cell.step(gates_j, state, recurrent_mask)
+            outputs.append(state.h)
+        return torch.stack(outputs, dim=1)
 
 
 def concat_pairs(x: Embedded, mask: Mask) -> tuple[Float[Tensor, "B half E2"], Bool[Tensor, "B half"]]:

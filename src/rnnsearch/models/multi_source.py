@@ -19,11 +19,12 @@ from rnnsearch.config import ModelConfig, ObjectiveConfig
 from rnnsearch.config.data import ArrayConfig
 from rnnsearch.data.batch import Stream
 from rnnsearch.models.batch_rng import BatchRng, dropout
+from rnnsearch.models.encoders import Hierarchical
 from rnnsearch.models.layers import ArrayProjection, Embedding
 from rnnsearch.models.memory import Encoded, Memory, SourceMemories
 from rnnsearch.models.sources import CombinedAttention, CombinedEncoder, presence, split_attention
 from rnnsearch.models.translation_model import CharacterCounts, Memories, SourceSize, TranslationModel
-from rnnsearch.text.vocabulary import PAD
+from rnnsearch.text.vocabulary import CONTEXT_END, PAD
 
 
 class MultiSourceModel(TranslationModel):
@@ -97,7 +98,12 @@ class MultiSourceModel(TranslationModel):
         is_first = torch.arange(source.mask.shape[1], device=source.mask.device) == 0
         mask = source.mask | (is_first & ~present[:, None])
         x = self._embed(self.source_embedding[index], source.embedding_input, rng)  # [B, J, E]
-        encoded: Encoded = self.encoder.sources[index](x, mask, rng)
+        encoder = self.encoder.sources[index]
+        encoded: Encoded
+        if isinstance(encoder, Hierarchical):
+            encoded = encoder.encode_sentences(x, mask, source.ids == CONTEXT_END, rng)
+        else:
+            encoded = encoder(x, mask, rng)
         annotations = dropout(encoded.annotations, self.dropout.annotations, rng)
         words = x if self.reads_source_words else None
         encoded = encoded._replace(annotations=annotations, words=words)

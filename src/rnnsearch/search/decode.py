@@ -131,24 +131,31 @@ class DecodePlan:
         Raises:
             RnnsearchError: The dependencies are cyclic, or on sentences that are not in the call.
         """
-        sorter = TopologicalSorter({index: self.depends_on.get(index, ()) for index in range(sentences)})
-        indices = set(self.depends_on)
-        for dependencies in self.depends_on.values():
-            indices.update(dependencies)
-        for index in indices:
-            if not 0 <= index < sentences:
-                raise RnnsearchError(f"a plan must refer to the {sentences} sentences (counting from 0); got {index}")
-        try:
-            sorter.prepare()
-        except CycleError as error:
-            cycle = error.args[1]
-            raise RnnsearchError(
-                f"the sentences of a plan must not wait for each other; got the cycle {cycle}"
-            ) from None
-        while sorter.is_active():
-            ready = sorted(sorter.get_ready())
-            yield ready
-            sorter.done(*ready)
+        yield from waves(self.depends_on, sentences)
+
+
+def waves(depends_on: Mapping[int, Sequence[int]], sentences: int) -> Iterator[list[int]]:
+    """Yield sentence indices in waves (see `DecodePlan`).
+
+    Raises:
+        RnnsearchError: The dependencies are cyclic, or on sentences that are not in the call.
+    """
+    sorter = TopologicalSorter({index: depends_on.get(index, ()) for index in range(sentences)})
+    indices = set(depends_on)
+    for dependencies in depends_on.values():
+        indices.update(dependencies)
+    for index in indices:
+        if not 0 <= index < sentences:
+            raise RnnsearchError(f"a plan must refer to the {sentences} sentences (counting from 0); got {index}")
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        cycle = error.args[1]
+        raise RnnsearchError(f"the sentences of a plan must not wait for each other; got the cycle {cycle}") from None
+    while sorter.is_active():
+        ready = sorted(sorter.get_ready())
+        yield ready
+        sorter.done(*ready)
 
 
 def decode_all(

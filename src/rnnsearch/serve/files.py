@@ -23,7 +23,7 @@ from rnnsearch.serve.limits import ServeError, Settings, run_in_thread
 from rnnsearch.serve.observability import log_bug, log_event
 from rnnsearch.serve.registry import BatchOptions, Registry, ServedModel
 from rnnsearch.serve.schemas import FileStatus, ModelInfo
-from rnnsearch.serve.texts import translate_texts
+from rnnsearch.serve.texts import Pairs, translate_texts
 from rnnsearch.text.documents.packed import PackedTexts
 from rnnsearch.text.documents.process import ParsedFile
 from rnnsearch.text.markup.marks import MarkedText
@@ -260,7 +260,7 @@ class Files:
     async def _translate_segments(self, job: FileJob, document: ParsedFile) -> PackedTexts:
         """Return the translation of each segment, empty for one that is too long."""
         translations = PackedTexts()
-        previous: list[str] = []  # sentences that the model may read as context of the next ones
+        previous: Pairs = []  # sentences that the model may read as context of the next ones
         for start in range(0, job.num_segments, CHUNK_SEGMENTS):
             stop = start + CHUNK_SEGMENTS
             segments = document.segments.unpack(start, stop)
@@ -296,7 +296,7 @@ async def _translate_or_skip(
     options: BatchOptions,
     grammars: Sequence[str | None],
     documents: Sequence[int],
-    previous: Sequence[str],
+    previous: Pairs,
 ) -> list[TextTranslation | None]:
     """Return the translation of each text, or None for a text with a sentence that is too long."""
     try:
@@ -318,12 +318,13 @@ async def _translate_or_skip(
     return results
 
 
-def _last_sentences(previous: Sequence[str], results: Sequence[TextTranslation | None]) -> list[str]:
-    """Return the last sentences of a document, given those before some of its texts."""
+def _last_sentences(previous: Pairs, results: Sequence[TextTranslation | None]) -> Pairs:
+    """Return the last sentences of a document with their translations, given those before some of its texts."""
     sentences = list(previous)
     for result in results:
         if result is not None:
-            sentences += [result.source[start:end] for start, end in result.spans]
+            for (start, end), n_best in zip(result.spans, result.n_best, strict=True):
+                sentences.append((result.source[start:end], n_best[0].text))
     return sentences[-MAX_CONTEXT_SENTENCES:]
 
 

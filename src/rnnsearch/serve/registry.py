@@ -14,7 +14,7 @@ import gc
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -63,6 +63,7 @@ SHOWN_CHARACTERS = 40  # of a sentence in an error message
 Result = TypeVar("Result")
 Translations = list[Translation]
 """The n best translations of a sentence, best first."""
+Submit = Callable[[Sequence[int], Sequence[Segmented]], Awaitable[list[Translations]]]
 
 
 class BatchOptions(NamedTuple):
@@ -111,7 +112,7 @@ class ServedModel:
         grammars: Sequence[str | None] | None = None,
         fields: OutputFields = TEXT_ONLY,
         documents: Sequence[int] | None = None,
-        previous: Sequence[str] = (),
+        previous: Sequence[tuple[str, str]] = (),
     ) -> list[Translations]:
         """Return the n best translations of each sentence.
 
@@ -127,7 +128,7 @@ class ServedModel:
             fields: Fields of the response, whose size is checked before the search; by default only text.
             documents: Number of the document of each sentence, for a model that reads previous sentences of the same
                 document; sentences of a document are neighbours. By default, each is its own document.
-            previous: Sentences of the first document before the first sentence.
+            previous: Sentences of the first document before the first sentence, with their translations.
 
         Raises:
             ServeError: With status 400 for terms that are not possible, and as in `segment`, `check_output` and
@@ -141,10 +142,6 @@ class ServedModel:
             # Terms are not looked up in sentences that are too long.
             sources = await self.segment(sentences, protect, grammars)
             _, terms = await self.find_terms(sentences, glossary)
-        if documents is not None and self.translator.system.reads_context:
-            # A previous sentence that is too long was not translated, so it is no context.
-            earlier = [source for source in await self._segment(previous, protect) if self._fits(source)]
-            sources = self.translator.system.with_context(sources, documents, earlier)
         prefix_lengths = [0] * len(sentences)
         if prefixes is not None:
             # A prefix makes the search as long as itself, so it has the same limit as a sentence.
@@ -155,16 +152,51 @@ class ServedModel:
             search = self.translator.options(options.beam, options.n_best)
             check_output(lengths, prefix_lengths, search, fields)
         aligned = options.n_best if options.align and self.translator.aligner is not None else 0
-        jobs = []
-        for index, source in enumerate(sources):
-            # An upper bound, because a token has at least one character.
-            term_tokens = sum(max(map(len, match.entry)) for match in terms[index][:MAX_PLACED_TERMS])
-            prefix = prefixes[index] if prefixes is not None else ""
-            num_tokens = max(len(source.spelled_ids), prefix_lengths[index]) + term_tokens
-            jobs.append(TranslationJob(source, num_tokens, prefix, beam, aligned, tuple(terms[index])))
         # Sentences with and without constraints use different searches, so they share no batch.
         key = options._replace(has_prefixes=prefixes is not None, has_terms=any(terms))
-        return await self.batcher.submit(jobs, key, patient)
+
+        async def submit(indices: Sequence[int], sources: Sequence[Segmented]) -> list[Translations]:
+            jobs = []
+            for index, source in zip(indices, sources, strict=True):
+                # An upper bound, because a token has at least one character.
+                term_tokens = sum(max(map(len, match.entry)) for match in terms[index][:MAX_PLACED_TERMS])
+                prefix = prefixes[index] if prefixes is not None else ""
+                num_tokens = max(len(source.spelled_ids), prefix_lengths[index]) + term_tokens
+                jobs.append(TranslationJob(source, num_tokens, prefix, beam, aligned, tuple(terms[index])))
+            return await self.batcher.submit(jobs, key, patient)
+
+        if not sources or documents is None or not self.translator.system.reads_context:
+            return await submit(range(len(sources)), sources)
+        return await self._translate_in_order(sources, documents, previous, submit)
+
+    async def _translate_in_order(
+        self,
+        sources: Sequence[Segmented],
+        documents: Sequence[int],
+        previous: Sequence[tuple[str, str]],
+        submit: Submit,
+    ) -> list[Translations]:
+        """Return the n best translations of sentences with their contexts.
+
+        Args:
+            sources: The sentences; at least one.
+            documents: Number of the document of each sentence.
+            previous: Sentences of the first document before the first sentence, with their translations.
+            submit: Translates some of the sentences, given their indices and the sentences with their contexts.
+        """
+        order = self.translator.document_order()
+        size = sum(len(source) + len(target) for source, target in previous)
+        await run_in_thread(order.start_after, documents[0], previous, size=size)
+        waves = order.waves(sources, documents)
+        results: dict[int, Translations] = {}
+        indices, in_context = next(waves)
+        try:
+            while True:
+                n_best_lists = await submit(indices, in_context)
+                results |= dict(zip(indices, n_best_lists, strict=True))
+                indices, in_context = waves.send([n_best[0].text for n_best in n_best_lists])
+        except StopIteration:
+            return [results[index] for index in range(len(sources))]
 
     async def translate_several(
         self, sentences: Sequence[SourceText], options: BatchOptions, fields: OutputFields
@@ -232,21 +264,13 @@ class ServedModel:
             DataError: For text that is not valid Unicode.
             ServeError: With status 413 for a sentence with too many tokens.
         """
-        sources = await self._segment(sentences, protect, grammars)
-        for source in sources:
-            self._check_length(source.text, len(source.ids))
-        return sources
-
-    async def _segment(
-        self,
-        sentences: Sequence[str],
-        protect: Collection[ProtectedType],
-        grammars: Sequence[str | None] | None = None,
-    ) -> list[Segmented]:
         if self.translator.has_several_sources:
             protect = ()
         size = text_size(sentences)
-        return await run_in_thread(self.translator.segment, sentences, protect, grammars, size=size)
+        sources = await run_in_thread(self.translator.segment, sentences, protect, grammars, size=size)
+        for source in sources:
+            self._check_length(source.text, len(source.ids))
+        return sources
 
     async def count_target_tokens(self, texts: Sequence[str]) -> list[int]:
         """Return the number of target tokens of each text.
@@ -272,9 +296,6 @@ class ServedModel:
             ServeError: As in `Batcher.submit`.
         """
         return await self.batcher.call(partial(function, self.translator), num_tokens)
-
-    def _fits(self, source: Segmented) -> bool:
-        return len(source.ids) <= self._settings.max_tokens
 
     def _check_length(self, text: str, num_tokens: int) -> None:
         max_tokens = self._settings.max_tokens

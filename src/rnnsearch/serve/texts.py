@@ -15,6 +15,9 @@ from rnnsearch.text.terms import Glossary
 from rnnsearch.translator.texts import TextTranslation, assign_sentences, sentences_of
 from rnnsearch.translator.translation import one_line
 
+Pairs = Sequence[tuple[str, str]]
+"""Sentences and their translations."""
+
 
 async def translate_texts(
     model: ServedModel,
@@ -27,7 +30,7 @@ async def translate_texts(
     grammars: Sequence[str | None] | None = None,
     fields: OutputFields = TEXT_ONLY,
     documents: Sequence[int] | None = None,
-    previous: Sequence[str] = (),
+    previous: Pairs = (),
 ) -> list[TextTranslation]:
     """Translate texts; all their sentences are in the same queue.
 
@@ -43,7 +46,7 @@ async def translate_texts(
         fields: Fields of the response (see `ServedModel.translate`).
         documents: Number of the document that each text is a part of; by default, each is a document. A model may read
             previous sentences of the same document.
-        previous: Sentences of the first document before the first text.
+        previous: Sentences of the first document before the first text, with their translations.
 
     Raises:
         ServeError: With status 400 for a prefix of a text that is not one sentence, and as in `ServedModel.translate`.

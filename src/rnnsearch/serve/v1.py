@@ -13,6 +13,7 @@ import math
 import re
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from typing import Annotated, Any
@@ -170,15 +171,19 @@ async def _stream_events(
             sentences = [text[start:end] for start, end in spans]
             model_texts, terms = await model.find_terms(sentences, glossary)
             sources = await model.segment(model_texts, body.protected_types)
-            sources = model.translator.system.with_context(sources, [0] * len(sources))
-            lengths = [len(source.spelled_ids) for source in sources]
+            lengths = [len(source.ids) for source in sources]
             check_output(lengths, [0] * len(lengths), model.translator.options(beam=1), _output_fields(body))
+            order = model.translator.document_order()
             for index, source in enumerate(sources):
-                async for part in stream_sentence(model, source, body.alignment, terms[index]):
+                waves = order.waves([source], [0])
+                _, [in_context] = next(waves)
+                async for part in stream_sentence(model, in_context, body.alignment, terms[index]):
                     if isinstance(part, str):
                         yield _event("token", {"sentence": index, "text": one_line(part)})
                     else:
                         n_best.append([part])
+                with suppress(StopIteration):
+                    waves.send([n_best[-1][0].text])
             parts = [TextTranslation(text, spans, n_best, info.target)]
             result = TextResult(text, info, direction.detected, parts)
             size = check_response(_all_translations([result]), _output_fields(body))
@@ -228,7 +233,7 @@ async def stream_sentence(
             loop.call_soon_threadsafe(parts.put_nowait, part)
         return None
 
-    task = asyncio.ensure_future(model.call(translate, len(source.ids)))
+    task = asyncio.ensure_future(model.call(translate, len(source.spelled_ids)))
     # None ends the loop below, also if the task has failed.
     task.add_done_callback(lambda _: parts.put_nowait(None))
     try:

@@ -65,10 +65,11 @@ class DevSet:
         self.system = system
         self.target = system.target
         self.processes = processes
-        has_one_source = len(system.direction.sources) == 1
-        sources = system.segment_sources([pair.source if has_one_source else pair.texts[:-1] for pair in pairs])
+        has_several_texts = system.has_several_texts
+        sources = system.segment_sources([pair.texts[:-1] if has_several_texts else pair.source for pair in pairs])
         self.targets = system.segment_targets([pair.target for pair in pairs], sources, aligner)
-        self.sources = system.with_context(sources, [pair.document for pair in pairs])
+        # Contexts of previous target sentences are references, also for BLEU.
+        self.sources = system.with_context(sources, [pair.document for pair in pairs], self.targets)
         self.source_ids = [source.spelled_ids for source in self.sources]
         self.target_ids = [target.spelled_ids for target in self.targets]
         # Pairs of similar length are in one batch, which then has little padding.
@@ -89,9 +90,9 @@ class DevSet:
     def _source_streams(self, pair: int) -> tuple[Sequence[int] | None, ...]:
         """Return the ids of each source stream of a pair, None if it does not have the source."""
         ids = self.source_ids[pair]
-        if not isinstance(ids, SourceIds):
-            return (ids,)
-        return tuple(ids.by_source.get(name) for name in self.system.direction.sources)
+        names = self.system.direction.sources
+        by_source = ids.by_source if isinstance(ids, SourceIds) else {names[0]: ids}
+        return tuple(by_source.get(name) for name in names)
 
     def gather(self, own: list[Result]) -> list[Result]:
         """Return the results of all processes in the order of the dev set, given those for `own_indices`."""

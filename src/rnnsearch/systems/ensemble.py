@@ -151,7 +151,7 @@ class EnsembleSystem(System[Any]):
             config = member.config
             keys.append(
                 (
-                    tuple(member.tokenizers[source].fingerprint() for source in _text_sources(member)),
+                    tuple(member.stream_tokenizer(name).fingerprint() for name in _text_sources(member)),
                     config.translation.source_characters,
                     config.text.inline_terms,
                     config.data.context,
@@ -171,15 +171,16 @@ class EnsembleSystem(System[Any]):
     def reads_context(self) -> bool:
         return any(member.reads_context for member in self.members)
 
-    def with_context(
-        self, sources: Sequence[Segmented], documents: Sequence[int], previous: Sequence[Segmented] = ()
-    ) -> list[Segmented]:
+    @property
+    def reads_translations(self) -> bool:
+        return any(member.reads_translations for member in self.members)
+
+    def in_context(self, source: Segmented, previous: Sequence[Segmented], targets: Sequence[Segmented]) -> Segmented:
         by_member = []
         for index, member in enumerate(self.members):
-            their_sources = [_segmented_of(source, index) for source in sources]
-            their_previous = [_segmented_of(source, index) for source in previous]
-            by_member.append(member.with_context(their_sources, documents, their_previous))
-        return _combine_segmented(by_member)
+            their_previous = [_segmented_of(sentence, index) for sentence in previous]
+            by_member.append([member.in_context(_segmented_of(source, index), their_previous, targets)])
+        return _combine_segmented(by_member)[0]
 
     def make_sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
         """Return a batch with one source stream for all members that read the source in the same way.
@@ -321,10 +322,12 @@ class FusedSystem(System[Any]):
     def reads_context(self) -> bool:
         return self.translation.reads_context
 
-    def with_context(
-        self, sources: Sequence[Segmented], documents: Sequence[int], previous: Sequence[Segmented] = ()
-    ) -> list[Segmented]:
-        return self.translation.with_context(sources, documents, previous)
+    @property
+    def reads_translations(self) -> bool:
+        return self.translation.reads_translations
+
+    def in_context(self, source: Segmented, previous: Sequence[Segmented], targets: Sequence[Segmented]) -> Segmented:
+        return self.translation.in_context(source, previous, targets)
 
     def make_sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
         return self.translation.make_sources(sentences, device)

@@ -18,9 +18,8 @@ from rnnsearch.accel.verification import INFERENCE, Conditions
 from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import RunConfig
 from rnnsearch.config.language_model import LanguageModelConfig
-from rnnsearch.data.batch import Direction
 from rnnsearch.data.batches import make_batch
-from rnnsearch.data.context import context_ids
+from rnnsearch.data.context import previous_ids
 from rnnsearch.data.corpus import Row
 from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.errors import ConfigError
@@ -64,11 +63,6 @@ class LanguageSystem(Trainable[LanguageModel]):
         return cls(model, config, tokenizers)
 
     @property
-    def direction(self) -> Direction:
-        """Return the stream of previous sentences as source, if the model reads any, and the language."""
-        return Direction(self.config.data.context_streams, self.config.data.target)
-
-    @property
     def unsupported(self) -> Mapping[Ability, str]:
         subjects: dict[Ability, str] = {
             "translate": "translating",
@@ -101,7 +95,7 @@ class LanguageSystem(Trainable[LanguageModel]):
     ) -> NllEvaluator[LanguageModel]:
         texts = self.with_context(self.target.segment([row.texts[0] for row in rows]), [row.document for row in rows])
         ids = [text.ids for text in texts]
-        contexts = [[context_ids(text.context)] * len(self.direction.sources) for text in texts]
+        contexts = [[previous_ids(text)] * len(self.direction.sources) for text in texts]
         # Sentences of similar length are in one batch.
         order = sorted(range(len(ids)), key=lambda n: len(ids[n]))
         # If batches are limited by tokens, there is no number of sentences.

@@ -25,11 +25,11 @@ from torch import nn
 
 from rnnsearch.align.aligner import Aligner, Pair
 from rnnsearch.config import RunConfig
-from rnnsearch.config.data import ArrayConfig
+from rnnsearch.config.data import CONTEXT_SUFFIX, MAX_CONTEXT_SENTENCES, ArrayConfig
 from rnnsearch.data.arrays import array_source
 from rnnsearch.data.batch import Direction
 from rnnsearch.data.characters import WordCharacters, word_characters
-from rnnsearch.data.context import with_context
+from rnnsearch.data.context import in_context
 from rnnsearch.data.corpus import Row
 from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.errors import ConfigError, ModelError, did_you_mean
@@ -146,8 +146,8 @@ class System(ABC, Generic[Model]):
 
     @property
     def direction(self) -> Direction:
-        """Return the source languages and the target language."""
-        return Direction(self.config.data.sources, self.config.data.target)
+        """Return the source languages with the streams of previous sentences, and the target language."""
+        return Direction(self.config.data.source_streams, self.config.data.target)
 
     @property
     def directions(self) -> tuple[Direction, ...]:
@@ -188,6 +188,16 @@ class System(ABC, Generic[Model]):
     def target(self) -> Tokenizer:
         """Return the tokenizer of the target language."""
         return self.tokenizers[self.config.data.target]
+
+    def stream_tokenizer(self, name: str) -> Tokenizer:
+        """Return the tokenizer of a stream of the direction."""
+        return self.tokenizers[name.removesuffix(CONTEXT_SUFFIX)]
+
+    @property
+    def has_several_texts(self) -> bool:
+        """True if source sentences are given in several languages (see `Segmented.by_source`)."""
+        data = self.config.data
+        return bool(data.sources) and self.config.translation.sources is not None and not data.context_streams
 
     @cached_property
     def spellings(self) -> WordCharacters:
@@ -235,8 +245,8 @@ class System(ABC, Generic[Model]):
         Raises:
             RnnsearchError: A text has other sources than the model.
         """
-        sources = self.direction.sources
-        if self.config.translation.sources is not None:
+        sources = tuple(name for name in self.direction.sources if name not in self.config.data.context_streams)
+        if self.has_several_texts:
             return segment_several(texts, sources, [self._segmenter(source, restores_case) for source in sources])
         if self.source_array is not None:
             return self._segmenter(sources[0], restores_case)(single_texts(texts, sources))
@@ -267,17 +277,41 @@ class System(ABC, Generic[Model]):
         if not self.reads_context:
             raise ModelError("this needs a model that reads previous sentences (data.context); this one does not")
 
-    def with_context(
-        self, sources: Sequence[Segmented], documents: Sequence[int], previous: Sequence[Segmented] = ()
-    ) -> list[Segmented]:
-        """Return source sentences of documents with the previous sentences that the model reads, if it reads any.
+    @property
+    def reads_translations(self) -> bool:
+        """True if the model reads the translations of previous sentences."""
+        return self.config.data.reads_translations
+
+    def in_context(self, source: Segmented, previous: Sequence[Segmented], targets: Sequence[Segmented]) -> Segmented:
+        """Return a source sentence with the previous sentences that the model reads, if it reads any.
 
         Args:
-            sources: The sentences, from `segment_sources`.
-            documents: Number of the document of each sentence; sentences of a document are neighbours.
-            previous: Sentences of the first document before the first sentence.
+            source: The sentence, from `segment_sources`; of a language model, a text.
+            previous: Sentences before it in its document.
+            targets: Translations of these sentences, or none if they are not known.
         """
-        return with_context(sources, documents, self.config, previous)
+        return in_context(source, previous, targets, self.config)
+
+    def with_context(
+        self, sources: Sequence[Segmented], documents: Sequence[int], targets: Sequence[Segmented] = ()
+    ) -> list[Segmented]:
+        """Return source sentences of documents with the previous sentences that the model reads (see `in_context`).
+
+        Args:
+            sources: The sentences.
+            documents: Number of the document of each sentence; sentences of a document are neighbours.
+            targets: Translations of the sentences, if they are known.
+        """
+        if not self.reads_context:
+            return list(sources)
+        results = []
+        first = 0  # first sentence of the document
+        for index, source in enumerate(sources):
+            if documents[index] != documents[first]:
+                first = index
+            start = max(first, index - MAX_CONTEXT_SENTENCES)
+            results.append(self.in_context(source, sources[start:index], targets[start:index]))
+        return results
 
     def segment_targets(
         self, texts: Sequence[str], sources: Sequence[Segmented], aligner: Aligner | None

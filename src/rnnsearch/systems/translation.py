@@ -22,6 +22,7 @@ from rnnsearch.accel.registry import choose
 from rnnsearch.accel.verification import INFERENCE, Conditions
 from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import ModelConfig, ObjectiveConfig, RunConfig
+from rnnsearch.config.data import CONTEXT_SUFFIX
 from rnnsearch.config.outputs import AdaptiveOptions, OutputConfig
 from rnnsearch.data.arrays import ArrayIds
 from rnnsearch.data.batch import Stream
@@ -127,7 +128,9 @@ class TranslationSystem(Trainable[TranslationModel]):
     def make(cls, config: RunConfig, tokenizers: Mapping[str, Tokenizer], seed: int | None) -> TranslationSystem:
         target = config.data.target
         arrays = config.data.arrays or {}
-        sizes = {source: arrays.get(source) or len(tokenizers[source]) for source in config.data.sources}
+        sizes: dict[str, SourceSize] = {}
+        for name in config.data.source_streams:
+            sizes[name] = arrays.get(name) or len(tokenizers[name.removesuffix(CONTEXT_SUFFIX)])
         if config.translation.sources is not None:
             precision = config.training.precision
             return cls(

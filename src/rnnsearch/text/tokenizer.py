@@ -108,6 +108,16 @@ class SourceIds(SpelledIds):
 
 
 @dataclass(frozen=True)
+class ContextStreams:
+    """The previous sentences that a model reads as sources of their own (`data.context`)."""
+
+    own: str
+    """Name of the stream of the sentence itself."""
+    ids: Mapping[str, list[int]]
+    """Ids of each stream of previous sentences that is not empty, by its name."""
+
+
+@dataclass(frozen=True)
 class Segmented:
     """A raw text and its tokens, without BOS and EOS."""
 
@@ -132,6 +142,8 @@ class Segmented:
     """Letter case of a source text whose tokens are in ordinary letter case; None if the tokens have that of `text`."""
     context: tuple["Segmented", ...] = ()
     """Previous sentences of the document that a model reads before this one (`data.context`); `ids` exclude them."""
+    streams: ContextStreams | None = None
+    """Previous sentences that a model reads as sources of their own; None if there are none."""
     by_source: "Mapping[str, Segmented] | None" = None
     """The text in each source that the sentence has, for a model with several sources; the other fields are those of
     the first source, empty if the sentence does not have it."""
@@ -144,10 +156,13 @@ class Segmented:
     @property
     def spelled_ids(self) -> SpelledIds:
         """The ids that a model reads, context included, with the texts of unknown words."""
+        if self.streams is not None:
+            streams = {name: SpelledIds(ids) for name, ids in self.streams.ids.items()}
+            return SourceIds({self.streams.own: self.by_itself.spelled_ids, **streams})
         if self.context:
             contexts = [sentence.spelled_ids for sentence in self.context]
             ids = [id for sentence in contexts for id in (*sentence, CONTEXT_END)]
-            own = self.without_context.spelled_ids
+            own = self.by_itself.spelled_ids
             unknown = [word for sentence in contexts for word in sentence.unknown]
             return SpelledIds([*ids, *own], [*unknown, *own.unknown])
         if self.by_source is not None:
@@ -204,9 +219,9 @@ class Segmented:
         return Segmented(self.text, [], [], [])
 
     @property
-    def without_context(self) -> "Segmented":
-        """The sentence by itself."""
-        return replace(self, context=()) if self.context else self
+    def by_itself(self) -> "Segmented":
+        """The sentence without its context."""
+        return replace(self, context=(), streams=None) if self.context or self.streams else self
 
     @property
     def num_context_ids(self) -> int:

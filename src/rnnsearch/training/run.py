@@ -21,6 +21,7 @@ from rnnsearch import config as run_config
 from rnnsearch.accel.cuda_graphs import WIDTH_MULTIPLE
 from rnnsearch.align import aligner
 from rnnsearch.config import MultiwayConfig, RunConfig
+from rnnsearch.config.data import CONTEXT_SUFFIX
 from rnnsearch.config.objective import ContrastConfig, ShortlistConfig
 from rnnsearch.data import aligner_text
 from rnnsearch.data.batch import Direction, NoiseDistribution
@@ -260,7 +261,7 @@ def _make_batches(
         rank=processes.rank,
         world=processes.world_size,
         multiple=WIDTH_MULTIPLE if device.type == "cuda" else 1,
-        any_source=len(config.data.sources) > 1,
+        any_source=len(config.data.source_streams) > 1,
         segments=_resegmentation(config, prepared),
         inlines=_inline_terms(config, prepared),
         spellings=unknown_words,
@@ -323,7 +324,11 @@ def _resegmentation(config: RunConfig, prepared: Prepared) -> dict[str, Resegmen
             resegmentation[language] = UnigramSampling(prepared.tokenizers[language], text.unigram_sampling)
     if config.data.context is None:
         return resegmentation
-    return {language: SentenceBySentence(function) for language, function in resegmentation.items()}
+    by_sentence: dict[str, Resegment] = {}
+    for name in (*config.data.source_streams, config.data.target):
+        if function := resegmentation.get(name.removesuffix(CONTEXT_SUFFIX)):
+            by_sentence[name] = SentenceBySentence(function)
+    return by_sentence
 
 
 def _inline_terms(config: RunConfig, prepared: Prepared) -> InlineTerms | None:

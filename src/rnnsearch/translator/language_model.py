@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rnnsearch.data.context import context_ids
+from rnnsearch.data.context import previous_ids
 from rnnsearch.errors import ModelError
 from rnnsearch.ops.device import choose_device
 from rnnsearch.search.decode import decode_all, force_decode_all
@@ -139,7 +139,7 @@ class TextModel:
         make_batch = self.system.make_sources
         if self.system.reads_context:
             # A pair of an empty context and an empty text would not be scored.
-            sources = [context_ids(text.context) or [CONTEXT_END] for text in segmented]
+            sources = [previous_ids(text) or [CONTEXT_END] for text in segmented]
             make_batch = self.system.make_contexts
         hypotheses = force_decode_all(
             # The model's definition in fp32, because the probabilities themselves are the result.

@@ -131,7 +131,7 @@ class Protection:
             for variant in range(1, NUM_VARIANTS if len(item.slots) <= MAX_SLOTS else 0):
                 indices.append(index)
                 [text] = self.segment([item.source], item.types, [item.grammar], variant)
-                texts.append(replace(text, context=source.context))
+                texts.append(replace(text, context=source.context, streams=source.streams))
         if not texts:
             return results
         for index, text, translations in zip(indices, texts, search(texts, indices), strict=True):

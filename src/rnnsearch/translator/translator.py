@@ -92,9 +92,10 @@ class Translator:
         """The PyTorch module; of an ensemble, the modules of its members."""
         self.config: RunConfig = system.config
         """The model's run file."""
-        self.sources: tuple[str, ...] = system.direction.sources
+        context_streams = system.config.data.context_streams
+        self.sources = tuple(name for name in system.direction.sources if name not in context_streams)
         """Codes of all source languages."""
-        self.has_several_sources = self.config.translation.sources is not None
+        self.has_several_sources = system.has_several_texts
         """True if sentences have a text in each of the source languages (`[model.sources]`)."""
         self.target: Tokenizer = system.target
         """Tokenizer of the target language."""
@@ -366,7 +367,7 @@ class Translator:
         texts = [text] if isinstance(text, str) else text
         source_language, target_language = translator.languages
         spans = [sentence_spans(text, source_language) for text in texts]
-        n_best_lists = translator.n_best(translator.with_context(*sentences_of(texts, spans)), options)
+        n_best_lists = translator.n_best_in_order(*sentences_of(texts, spans), options)
         results = assign_sentences(texts, spans, n_best_lists, target_language)
         translations = [result.translations()[0] for result in results]
         return translations[0] if isinstance(text, str) else translations
@@ -382,17 +383,39 @@ class Translator:
         """
         sentences = list(chain.from_iterable(documents))
         numbers = [number for number, document in enumerate(documents) for _ in document]
-        n_best_lists = self.n_best(self.with_context(sentences, numbers), options)
+        n_best_lists = self.n_best_in_order(sentences, numbers, options)
         return regroup([n_best[0] for n_best in n_best_lists], documents)
 
-    def with_context(self, sentences: Sequence[str | Segmented], documents: Sequence[int]) -> list[str | Segmented]:
+    def n_best_in_order(
+        self,
+        sentences: Sequence[SourceText | Segmented],
+        documents: Sequence[int],
+        options: SearchOptions | None = None,
+    ) -> list[list[Translation]]:
+        """Return the n best translations of each sentence of documents, with the context that the model reads.
+
+        Args:
+            sentences: The sentences.
+            documents: Number of the document of each sentence; sentences of a document are neighbours.
+            options: How to search.
+        """
+        return self.document_order().n_best(sentences, documents, lambda sources: self.n_best(sources, options))
+
+    def with_context(
+        self,
+        sentences: Sequence[SourceText | Segmented],
+        documents: Sequence[int],
+        targets: Sequence[str] | None = None,
+    ) -> list[SourceText | Segmented]:
         """Return sentences of documents with the previous sentences that the model reads, if it reads any.
 
         Args:
             sentences: The sentences.
             documents: Number of the document of each sentence; sentences of a document are neighbours.
+            targets: Translations of the sentences; without them, a model that reads translations of previous sentences
+                gets none.
         """
-        return self.document_order().with_context(sentences, documents)
+        return self.document_order().with_context(sentences, documents, targets)
 
     def document_order(self) -> DocumentOrder:
         """Return an object that adds contexts to the sentences of documents that come in several calls."""
@@ -595,7 +618,8 @@ class Translator:
     def _unprotected(self, sources: Sequence[Segmented]) -> list[Segmented]:
         """Return sources with their protected text instead of substitutes; contexts stay as they are."""
         rows = self.segment([source.text for source in sources], protect=())
-        return [replace(row, context=source.context) for row, source in zip(rows, sources, strict=True)]
+        pairs = zip(rows, sources, strict=True)
+        return [replace(row, context=source.context, streams=source.streams) for row, source in pairs]
 
     def _search_n_best(
         self,
