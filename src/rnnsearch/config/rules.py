@@ -474,7 +474,6 @@ LANGUAGE_MODEL_NO_EFFECT: tuple[NoEffect, ...] = (
     NoEffect(
         (
             "data.alignments",
-            "data.context.target",
             "data.dev_alignments",
             "data.test_alignments",
             "text.joint",
