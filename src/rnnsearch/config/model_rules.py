@@ -135,7 +135,7 @@ def _check_sentence_vector(model: ModelConfig) -> list[str]:
     messages = []
     for path, encoder in model.encoders.items():
         if not encoder.one_vector:
-            supported = ENCODERS.names(lambda cls: cls.one_vector)
+            supported = ENCODERS.names(lambda cls: cls.one_vector and not cls.reads_sentences)
             messages.append(f'{path}.type: must be {supported} {why}; got "{encoder.type}"')
         elif isinstance(encoder, StackedOptions) and encoder.direction == "both":
             messages.append(f'{path}.direction: must be forward or bottom {why}; got "both"')
