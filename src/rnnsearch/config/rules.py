@@ -589,7 +589,7 @@ TRANSLATION_INVALID: tuple[Invalid, ...] = (
     Invalid(
         "model.sources.encoders",
         lambda config: bool(_encoders_without_source(config)),
-        "must be those of sources ({source_streams}); got {encoders_without_source}",
+        "must be those of languages in data.source ({source_streams}); got {encoders_without_source}",
     ),
     Invalid(
         "data.source",
