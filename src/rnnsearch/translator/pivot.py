@@ -113,6 +113,11 @@ class PivotTranslator:
         if first.languages[1] != second.languages[0]:
             must = f"must translate from {first.languages[1]}, into which the first one translates"
             raise ModelError(f"the second model of a pivot {must}; got {' to '.join(second.languages)}")
+        if first.system.reads_translations:
+            # The results of a pivot are in another language than the translations that this model reads.
+            raise ModelError(
+                "the first model of a pivot must not read translations of previous sentences (data.context.target)"
+            )
         if n_best < 1:
             raise RnnsearchError(f"n_best must be at least 1; got {n_best}")
         self.models = first, second
@@ -201,7 +206,8 @@ class PivotTranslator:
         """Return the best translation of a text of any number of sentences, or of each text of a list."""
         texts = [text] if isinstance(text, str) else text
         spans = [sentence_spans(text, self.languages[0]) for text in texts]
-        n_best_lists = self.n_best(self.models[0].with_context(*sentences_of(texts, spans)), options)
+        order = self.document_order()
+        n_best_lists = order.n_best(*sentences_of(texts, spans), lambda sources: self.n_best(sources, options))
         results = assign_sentences(texts, spans, n_best_lists, self.languages[1])
         translations = [result.translations()[0] for result in results]
         return translations[0] if isinstance(text, str) else translations
