@@ -35,6 +35,8 @@ MULTIWAY = {
         "data.directions=[]": "data: `directions` must have at least one direction; got none",
         'training.batch.shuffle="once"': "training.batch.temperature: cannot be combined with",
         'model.tie="all"': 'model.tie: must be "none" or "target" for a multi-way model',
+        "data.tag='<0x04>'": 'model.kind = "multiway": cannot be combined with data.tag; remove one',
+        "data.tag='<2de>'": "data.tag: must be one of <0x04>, <0x05>",
         "search.candidates=10": 'model.kind = "multiway": cannot be combined with search.candidates; remove one',
         'data.source="unset"': "data.source: must be at least one language for a multi-way model; got none",
         'model.kind="translation"': "data.source: must be one language for a translation model without",
@@ -43,6 +45,14 @@ MULTIWAY = {
 def test_multiway_model_rejects_options_that_do_not_fit(problems, setting, message):
     found = problems(MULTIWAY, setting, "training.batch.temperature=2.0")
     assert any(problem.startswith(message) for problem in found), found
+
+
+def test_decoder_of_all_languages_needs_a_joint_vocabulary(problems):
+    settings = ['model.sharing.decoders="all"', 'model.sharing.encoders="all"', 'model.tie="target"']
+    assert problems(MULTIWAY, *settings) == []
+    message = 'model.sharing.decoders: "all" needs one vocabulary for all languages (text.joint = true)'
+    assert problems(MULTIWAY, *settings, "text.joint=false") == [message]
+    assert problems(MULTIWAY, *settings, 'model.tie="all"') == []
 
 
 def test_directions_and_temperature_have_no_effect_on_other_models(problems):

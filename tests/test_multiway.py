@@ -149,6 +149,22 @@ def test_directions_of_an_ensemble_are_those_of_its_first_model(folder: Path, tm
     assert ensemble.translate(SENTENCES[0]).tokens
 
 
+def test_tag_is_no_token_of_the_source(tmp_path: Path):
+    sharing = {"encoders": "all", "decoders": "all"}
+    save_system(tmp_path / "model", untrained_multiway("en-de", "de-en", text_type="bpe", sharing=sharing))
+    translator = rnnsearch.load(tmp_path / "model", source="en")
+    [translation] = translator.translate(["the small cat"])
+    assert len(translation.source_tokens) == len(translator.source.segment(["the small cat"])[0].ids) + 1  # EOS
+    assert translation.attention.shape[1] == len(translation.source_tokens)
+    assert translator.translate("").text == ""
+    [score] = translator.score(["the small cat"], [translation.text])
+    assert score.attention.shape[1] == len(translation.source_tokens)
+    extract(tmp_path / "model", tmp_path / "en-de", source="en")
+    extracted = rnnsearch.load(tmp_path / "en-de")
+    assert extracted.config.data.tag == "<0x04>"
+    assert extracted.translate("the small cat").text == translation.text
+
+
 def test_choice_of_a_direction_needs_no_more_languages_than_necessary():
     directions = [Direction(("de",), "en"), Direction(("fr",), "en"), Direction(("en",), "de")]
     assert choose_direction(directions, "fr") == directions[1]

@@ -107,20 +107,27 @@ def with_context(system: TranslationSystem, **context: Any) -> TranslationSystem
 
 
 def untrained_multiway(
-    *directions: str, model: dict[str, Any] = BAHDANAU, text_type: str = "words", seed: int = 7
+    *directions: str,
+    model: dict[str, Any] = BAHDANAU,
+    text_type: str = "words",
+    seed: int = 7,
+    sharing: dict[str, str] | None = None,
 ) -> MultiwaySystem:
-    """Create a multi-way system of English, French and German."""
+    """Create a multi-way system of English, French and German; if it shares anything, with one vocabulary."""
     train = {"words": train_words, "bpe": train_bpe}[text_type]
     config = resolve(
         {
             "data": {"source": ["en", "fr"], "target": "de", "train": ["x.tsv"], "directions": list(directions)},
-            "text": {"type": text_type, "vocabulary": 340},
-            "model": {**model, "kind": "multiway"},
+            "text": {"type": text_type, "vocabulary": 340, **({"joint": True} if sharing else {})},
+            "model": {**model, "kind": "multiway", "sharing": sharing or {}},
             "training": {"max_updates": 1, "optimiser": {"type": "sgd", "learning_rate": 1.0}},
             "search": {"beam": 3, "max_ratio": 1.0, "max_extra": 4},
         }
     )
-    return MultiwaySystem.make(config, {language: train(TEXT[language], 340, 1) for language in TEXT}, seed)
+    tokenizers = {language: train(TEXT[language], 340, 1) for language in TEXT}
+    if sharing:
+        tokenizers = dict.fromkeys(TEXT, train([line for text in TEXT.values() for line in text], 340, 1))
+    return MultiwaySystem.make(config, tokenizers, seed)
 
 
 def write_model(

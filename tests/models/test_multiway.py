@@ -7,9 +7,11 @@ import torch
 
 from rnnsearch.data.batch import Direction
 from rnnsearch.data.batches import make_batch
+from rnnsearch.errors import ConfigError
 from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.multiway import LanguageModules, count_language_parameters
 from rnnsearch.objectives.likelihood import Likelihood
+from rnnsearch.systems.multiway import MultiwaySystem
 from rnnsearch.systems.translation import TranslationSystem
 from tests.models.reference import Parameters
 from tests.models.test_translation_model import PAIRS, config_of, negative_log_likelihood
@@ -121,6 +123,50 @@ def test_views_share_their_modules():
     assert views[0].decoder is views[1].decoder is not views[2].decoder
     assert isinstance(system.select(EN_DE), TranslationSystem)
     assert system.select(EN_DE).model is views[0]
+
+
+def test_encoder_of_all_source_languages_is_stored_once():
+    system = untrained_multiway("en-de", "fr-de", "de-fr", text_type="bpe", sharing={"encoders": "all"})
+    names = {name.partition(".")[0] for name, _ in system.model.named_parameters()}
+    assert names == {"source_embedding", "encoder", "attention", "target_embeddings", "decoders", "outputs"}
+    views = system.model.views
+    assert views[0].encoder is views[1].encoder is views[2].encoder
+    assert views[0].source_embedding is views[1].source_embedding
+    assert views[0].decoder is views[1].decoder is not views[2].decoder
+
+
+def test_encoder_of_all_source_languages_has_an_embedding_per_vocabulary():
+    tokenizers = untrained_multiway("en-de", text_type="bpe").tokenizers
+    config = untrained_multiway("en-de", "fr-de", text_type="bpe", sharing={"encoders": "all"}).config
+    system = MultiwaySystem.make(config, tokenizers, 7)
+    views = system.model.views
+    assert views[0].encoder is views[1].encoder
+    assert views[0].source_embedding is not views[1].source_embedding
+    assert {"source_embeddings.en.weight", "source_embeddings.fr.weight"} <= dict(
+        system.model.named_parameters()
+    ).keys()
+
+
+def test_model_that_shares_everything_has_the_size_of_a_bilingual_model():
+    sharing = {"encoders": "all", "decoders": "all"}
+    few, many = (
+        untrained_multiway(*names, text_type="bpe", sharing=sharing)
+        for names in (("en-de",), ("en-de", "fr-de", "de-fr", "en-fr"))
+    )
+    assert few.num_parameters == many.num_parameters
+    assert count_language_parameters(many.model)["source"] == {"en": 0, "fr": 0, "de": 0}
+    # Directions into different languages differ in the tag only.
+    german, french = (many.select(Direction(("en",), target)) for target in ("de", "fr"))
+    assert german.model.decoder is french.model.decoder
+    [to_german], [to_french] = (system.segment_sources(["the cat"]) for system in (german, french))
+    assert to_german.spelled_ids[1:] == to_french.spelled_ids[1:]
+    assert to_german.spelled_ids[0] != to_french.spelled_ids[0]
+
+
+def test_decoder_of_all_languages_needs_one_vocabulary():
+    config = untrained_multiway("en-de", "de-fr", text_type="bpe", sharing={"decoders": "all"}).config
+    with pytest.raises(ConfigError, match="needs target languages with the same vocabulary"):
+        MultiwaySystem.make(config, untrained_multiway("en-de", text_type="bpe").tokenizers, 7)
 
 
 def test_modules_of_languages_that_are_named_like_methods():

@@ -14,6 +14,7 @@ from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, Interrupted
 from rnnsearch.systems.folder import load_system
 from rnnsearch.training.run import check, train
+from rnnsearch.translator.translator import Translator
 from rnnsearch.utils.weights import named_weights, read_weights
 from tests.training.test_resume import InterruptAt
 from tests.training.toys import Recorder, do_nothing, random_sentences, toy_config
@@ -101,6 +102,35 @@ def test_run_resumes_bit_for_bit(learn: Learn, tmp_path: Path):
     last = "checkpoints/last"
     for name in ("model.safetensors", f"{last}/model.safetensors", f"{last}/optimiser.safetensors", "config.toml"):
         assert (tmp_path / "straight" / name).read_bytes() == (tmp_path / "broken" / name).read_bytes(), name
+
+
+def test_model_that_shares_everything_resumes_bit_for_bit(folder: Path, tmp_path: Path):
+    tables = {
+        "data": {"directions": "all"},
+        "text": {"type": "bpe", "vocabulary": 270, "joint": True, "bpe_dropout": 0.2},
+        "model": {"sharing": {"encoders": "all", "decoders": "all"}},
+        "training": {"max_updates": 6, "dev_bleu": True},
+    }
+    config = toy_config(folder, MULTIWAY, tables)
+    assert check(config) == []
+    prepared = prepare(config, tmp_path / "data")
+    train(config, prepared, tmp_path / "straight", Recorder())
+    with pytest.raises(Interrupted):
+        train(config, prepared, tmp_path / "broken", Recorder(InterruptAt(4)))
+    recorder = Recorder()
+    train(config, prepared, tmp_path / "broken", recorder, resume=True)
+    for name in ("model.safetensors", "checkpoints/last/optimiser.safetensors"):
+        assert (tmp_path / "straight" / name).read_bytes() == (tmp_path / "broken" / name).read_bytes(), name
+    system = load_system(tmp_path / "broken", multiway=True)
+    # The dev set is read with tags, too: the NLL of a direction is that of its bilingual system.
+    direction = system.directions[0]
+    [source, target] = [direction.sources[0], direction.target]
+    columns = [config.data.languages.index(language) for language in (source, target)]
+    pairs = [[row.texts[column] for column in columns] for row in prepared.dev]
+    pairs = [pair for pair in pairs if all(pair)]
+    translator = Translator(system.select(direction))
+    nll = -sum(translation.log_prob for translation in translator.score(*map(list, zip(*pairs, strict=True))))
+    assert recorder.evaluations[-1][f"dev_nll {direction.name}"] == pytest.approx(nll / len(pairs), rel=1e-4)
 
 
 def test_all_directions_are_those_with_training_text(learn: Learn, tmp_path: Path):

@@ -310,7 +310,7 @@ def _language_rows(system: MultiwaySystem) -> Rows:
         if source is not None or target is not None:
             cells = ["-" if count is None else f"{count:,}" for count in (source, target)]
             yield language, f"{len(system.tokenizers[language]):,}", *cells
-    yield "attention of all", "", f"{sum(tensor.numel() for tensor in system.model.attention.parameters()):,}", ""
+    yield "shared by all", "", f"{sum(parameter.numel() for parameter in system.model.shared_parameters):,}", ""
 
 
 def _component_rows(system: System[Any]) -> Rows:

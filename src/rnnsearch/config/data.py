@@ -21,6 +21,7 @@ from rnnsearch.config.options import (
     Family,
     Language,
     Languages,
+    NameIn,
     OneOf,
     Options,
     Size,
@@ -80,6 +81,10 @@ class PosUnkOptions(AnnotationConfig):
     window: Window = 7
     """Maximum distance in words; unaligned words and words farther away share one token without a distance."""
 
+
+LANGUAGE_TAGS = tuple(f"<0x{byte:02X}>" for byte in (*range(0x04, 0x09), *range(0x0E, 0x20)))
+"""Tokens that tell a model which language to write: control characters that are in every vocabulary of subwords or
+characters, apart from the marks of terms (`text/terms.py`)."""
 
 # `[data.context]`: previous sentences of a document.
 
@@ -193,6 +198,9 @@ class DataConfig(Table):
     """Directions of a [multi-way model](multilingual.md) between any two of its languages, such as `["de-en",
     "en-fr"]`, or `"all"` for each direction that has training text. By default, each source language into the
     target."""
+    tag: Annotated[str, NameIn(dict.fromkeys(LANGUAGE_TAGS))] | None = None
+    """Token before each source sentence, for training that continues from one direction of a multi-way model with
+    `model.sharing.decoders = "all"`. `rnnsearch extract` writes it into the model folder."""
     corpus: str | None = None
     """Name of a corpus listed by `rnnsearch data list`. Exactly one of `corpus` and `train` must be given."""
     train: list[str] | None = None

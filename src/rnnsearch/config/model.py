@@ -84,6 +84,20 @@ class ModelConfig(Table):
         return self.pointer is not None or self.decoder.copies
 
 
+class SharingConfig(Table):
+    """`[model.sharing]`: components that languages of a multi-way model share, in addition to the attention. See
+    [Several languages](multilingual.md#share-encoders-and-decoders).
+    """
+
+    encoders: Literal["language", "all"] = "language"
+    """`language`: one encoder per source language. `all`: one encoder for all source languages and,
+    with `text.joint`, one source embedding."""
+    decoders: Literal["language", "all"] = "language"
+    """`language`: one decoder per target language. `all`: one decoder, target embedding and output
+    layer, which need `text.joint`; a tag before each source sentence tells the language to write
+    (Johnson et al. 2017)."""
+
+
 class MultiwayConfig(ModelConfig):
     """A multi-way model: one encoder and one decoder per language, and one attention that all directions of
     `data.directions` share (Firat et al. 2016). See [Several languages](multilingual.md).
@@ -93,6 +107,7 @@ class MultiwayConfig(ModelConfig):
 
     kind: Literal["multiway"] = "multiway"  # type: ignore[assignment]
     """Type of model."""
+    sharing: SharingConfig = SharingConfig()
 
     def bilingual(self) -> ModelConfig:
         """Return the `[model]` of one direction."""

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from rnnsearch.config.attention import FEATURES, NORMALISERS
 from rnnsearch.config.cells import CELLS
-from rnnsearch.config.data import TextConfig
+from rnnsearch.config.data import LANGUAGE_TAGS, TextConfig
 from rnnsearch.config.decoders import DECODERS, StackOptions
 from rnnsearch.config.encoders import ENCODERS, PyramidOptions, StackedOptions
 from rnnsearch.config.language_model import LanguageModelConfig
@@ -43,6 +43,17 @@ CHARACTERS_PER_TOKEN = 5  # upper bound of the characters per word or subword in
 # Tables.
 
 _SYMMETRY = "objective.symmetry, which swaps source and target"
+
+_READS_MORE = (
+    "text.annotation",
+    "text.inline_terms",
+    "model.source_characters",
+    "model.pointer",
+    "model.decoder.copies",
+    "model.encoder.selects_words",
+    "objective.supervision",
+)
+"""Options that a model cannot have if it reads tokens before a source sentence."""
 
 CONFLICTS: dict[str, tuple[str, ...]] = {
     "data.arrays": (
@@ -66,16 +77,19 @@ CONFLICTS: dict[str, tuple[str, ...]] = {
     ),
     "data.context": ("data.arrays",),
     'data.context.type = "concatenation"': (
-        "text.annotation",
-        "text.inline_terms",
-        "model.source_characters",
-        "model.pointer",
-        "model.decoder.copies",
-        "model.encoder.selects_words",
-        "objective.supervision",
+        *_READS_MORE,
         "search.coverage_penalty, which would require translations of the context",
         _SYMMETRY,
     ),
+    "data.tag": (
+        *_READS_MORE,
+        "data.context",
+        "data.target_only",
+        "model.sources",
+        "search.coverage_penalty, which would require a translation of the tag",
+        _SYMMETRY,
+    ),
+    'model.sharing.decoders = "all"': ("search.coverage_penalty, which would require a translation of the tag",),
     "data.target_only": ("text.annotation", "text.inline_terms", _SYMMETRY),
     "text.inline_terms": ('text.type = "words", which has no tokens for the term markers', _SYMMETRY),
     "text.annotation": ("model.pointer", "model.decoder.copies", "model.target_characters", _SYMMETRY),
@@ -157,6 +171,7 @@ CONFLICTS: dict[str, tuple[str, ...]] = {
     "training.begin_from": (_SYMMETRY,),
     'model.kind = "multiway"': (
         "data.context",
+        "data.tag",
         "data.target_only",
         "data.alignments",
         "text.annotation",
@@ -233,6 +248,18 @@ class Invalid(NamedTuple):
 
 def _is_multiway(config: RunConfig) -> bool:
     return isinstance(config.model, MultiwayConfig)
+
+
+def _shares_decoders(config: RunConfig) -> bool:
+    return isinstance(config.model, MultiwayConfig) and config.model.sharing.decoders == "all"
+
+
+def _shares_everything(config: RunConfig) -> bool:
+    return isinstance(config.model, MultiwayConfig) and set(dict(config.model.sharing).values()) == {"all"}
+
+
+def _targets(config: RunConfig) -> set[str]:
+    return {target for _, target in config.data.pairs}
 
 
 def _has_one_source(config: RunConfig) -> bool:
@@ -474,6 +501,7 @@ LANGUAGE_MODEL_NO_EFFECT: tuple[NoEffect, ...] = (
     NoEffect(
         (
             "data.alignments",
+            "data.tag",
             "data.dev_alignments",
             "data.test_alignments",
             "text.joint",
@@ -603,8 +631,19 @@ TRANSLATION_INVALID: tuple[Invalid, ...] = (
     ),
     Invalid(
         "model.tie",
-        lambda config: _is_multiway(config) and config.translation.tie == "all",
-        'must be "none" or "target" for a multi-way model, which has separate embeddings per language; got "all"',
+        lambda config: _is_multiway(config) and config.translation.tie == "all" and not _shares_everything(config),
+        'must be "none" or "target" for a multi-way model with separate embeddings per language; got "all" (set both '
+        'options of model.sharing to "all")',
+    ),
+    Invalid(
+        "model.sharing.decoders",
+        lambda config: _shares_decoders(config) and not config.text.joint and config.text.tokenizers is None,
+        '"all" needs one vocabulary for all languages (text.joint = true)',
+    ),
+    Invalid(
+        "data.directions",
+        lambda config: _shares_decoders(config) and len(_targets(config)) > len(LANGUAGE_TAGS),
+        f'must have at most {len(LANGUAGE_TAGS)} target languages with model.sharing.decoders = "all"',
     ),
     Invalid(
         "data.target_only",

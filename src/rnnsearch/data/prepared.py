@@ -245,7 +245,7 @@ def _with_arrays(row: Row, index: int, streams: Sequence[str], arrays: Mapping[s
 def data_settings(config: RunConfig) -> dict[str, Any]:
     """Return the settings that prepared data depend on."""
     irrelevant = {
-        "data": {"prepared", "aligner", "weights", "context", "directions"},
+        "data": {"prepared", "aligner", "weights", "context", "directions", "tag"},
         "text": {"bpe_dropout", "unigram_sampling", "inline_terms"},
     }
     return config.model_dump(mode="json", include={"data": True, "text": True}, exclude=irrelevant)

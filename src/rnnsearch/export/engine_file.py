@@ -161,6 +161,7 @@ def unsupported_settings(config: RunConfig) -> str:
         "search.language_model": search.language_model is not None,
         "search.no_repeat_ngram": search.no_repeat_ngram > 0,
         "search.replace_unknown": search.replace_unknown != "none",
+        "data.tag": config.data.tag is not None,
         "text.annotation": config.text.annotation is not None,
         "text.inline_terms": config.text.inline_terms is not None,
     }

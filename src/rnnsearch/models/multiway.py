@@ -15,7 +15,7 @@ are a file format. Tests: tests/models/test_multiway.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import Literal
 
 from torch import nn
@@ -51,6 +51,7 @@ class MultiwayModel(nn.Module):
         directions: Sequence[Direction],
         sources: Mapping[str, Modules],
         targets: Mapping[str, Modules],
+        shared: Collection[str] = (),
     ) -> None:
         """Combine modules of bilingual models of the same options.
 
@@ -59,6 +60,7 @@ class MultiwayModel(nn.Module):
             directions: Directions with one source each.
             sources: Modules of each source language, from `source_modules`.
             targets: Modules of each target language, from `target_modules`.
+            shared: Attributes of `TranslationModel` whose module is the same for all languages.
         """
         super().__init__()
         self.directions = tuple(directions)
@@ -67,18 +69,24 @@ class MultiwayModel(nn.Module):
         for modules in targets.values():
             _replace_attention(modules["decoder"], attention)
 
-        # Names are in the plural, as in `encoders.de`.
         for name, modules in _by_attribute(sources).items():
-            self.add_module(f"{name}s", LanguageModules(modules))
+            self._add_modules(name, modules, name in shared)
         # Before the decoders, because a shared parameter is stored under its first name.
         self.attention = attention
         for name, modules in _by_attribute(targets).items():
-            self.add_module(f"{name}s", LanguageModules(modules))
+            self._add_modules(name, modules, name in shared)
         # In dictionaries, so that they are not registered twice.
         self._language_modules = {"source": dict(sources), "target": dict(targets)}
         self._views: dict[Direction, TranslationModel] = {}
         for direction in self.directions:
             self._views[direction] = self._make_view(base, direction)
+
+    def _add_modules(self, name: str, modules: Modules, is_shared: bool) -> None:
+        """Add the modules of all languages, as `encoders.de` or, if there is only one, as `encoder`."""
+        if is_shared:
+            self.add_module(name, next(iter(modules.values())))
+        else:
+            self.add_module(f"{name}s", LanguageModules(modules))
 
     @property
     def views(self) -> tuple[TranslationModel, ...]:
@@ -106,6 +114,12 @@ class MultiwayModel(nn.Module):
         modules = {**self._language_modules["source"][source], **self._language_modules["target"][direction.target]}
         return base.with_modules(modules)
 
+    @property
+    def shared_parameters(self) -> set[nn.Parameter]:
+        """The parameters that belong to no single language."""
+        modules = [module for module in self.children() if not isinstance(module, LanguageModules)]
+        return {parameter for module in modules for parameter in module.parameters()}
+
 
 class LanguageModules(nn.Module):
     """Modules by language.
@@ -119,8 +133,8 @@ class LanguageModules(nn.Module):
 
 
 def count_language_parameters(model: MultiwayModel) -> dict[Literal["source", "target"], dict[str, int]]:
-    """Return the number of parameters of each language as source and as target, without the shared attention."""
-    shared = set(model.attention.parameters())
+    """Return the number of parameters of each language as source and as target, without shared ones."""
+    shared = model.shared_parameters
     counts: dict[Literal["source", "target"], dict[str, int]] = {"source": {}, "target": {}}
     for direction in model.directions:
         view = model.view(direction)

@@ -23,9 +23,10 @@ from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import MultiwayConfig, RunConfig
 from rnnsearch.data.batch import Direction
 from rnnsearch.data.corpus import Row
+from rnnsearch.data.tags import tag_of
 from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.models.layers import INITS, generator, initialise
-from rnnsearch.models.multiway import MultiwayModel, source_modules, target_modules
+from rnnsearch.models.multiway import Modules, MultiwayModel, source_modules, target_modules
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.multiway import MultiwayLikelihood
 from rnnsearch.search.model_scorer import FastestScorer
@@ -219,18 +220,55 @@ def _build(
         fill(base, seed)
     sources = {first_source: source_modules(base)}
     targets = {first_target: target_modules(base)}
+    shared = _shared_attributes(options, directions, tokenizers, targets[first_target])
     for direction in directions:
         (source,) = direction.sources
         target = direction.target
         if source not in sources:
-            sources[source] = source_modules(make(source, first_target))
+            common = {name: module for name, module in sources[first_source].items() if name in shared}
+            own = source_modules(make(source, first_target)) if len(common) < len(sources[first_source]) else {}
+            own = {name: module for name, module in own.items() if name not in shared}
+            sources[source] = {**own, **common}
             if seed is not None:
-                fill(nn.ModuleList(sources[source].values()), _language_seed(seed, "source", source))
-        if target not in targets:
+                fill(nn.ModuleList(own.values()), _language_seed(seed, "source", source))
+        if target not in targets and options.sharing.decoders == "all":
+            targets[target] = targets[first_target]
+        elif target not in targets:
             targets[target] = target_modules(make(first_source, target))
             if seed is not None:
                 fill(nn.ModuleList(targets[target].values()), _language_seed(seed, "target", target))
-    return MultiwayModel(base, directions, sources, targets)
+    return MultiwayModel(base, directions, sources, targets, shared)
+
+
+def _shared_attributes(
+    options: MultiwayConfig, directions: Sequence[Direction], tokenizers: Mapping[str, Tokenizer], target: Modules
+) -> set[str]:
+    """Return the attributes of a bilingual model whose module all languages share.
+
+    Args:
+        options: `[model]`.
+        directions: Directions of the model.
+        tokenizers: Tokenizers by language.
+        target: Modules of a target language.
+
+    Raises:
+        ConfigError: If languages with the same decoder have different tokens.
+    """
+    shared = set[str]()
+    if options.sharing.encoders == "all":
+        shared.add("encoder")
+        if _have_same_tokens([tokenizers[source] for direction in directions for source in direction.sources]):
+            shared.add("source_embedding")
+    if options.sharing.decoders == "all":
+        shared |= set(target)
+        if not _have_same_tokens([tokenizers[direction.target] for direction in directions]):
+            raise ConfigError(['model.sharing.decoders: "all" needs target languages with the same vocabulary'])
+    return shared
+
+
+def _have_same_tokens(tokenizers: Sequence[Tokenizer]) -> bool:
+    names = tokenizers[0].names()
+    return all(tokenizer.names() == names for tokenizer in tokenizers[1:])
 
 
 def _language_seed(seed: int, role: str, language: str) -> int:
@@ -265,6 +303,8 @@ def direction_config(config: RunConfig, direction: Direction) -> RunConfig:
         "directions": None,
         "aligner": False,
     }
+    if config.model.sharing.decoders == "all":
+        data_options["tag"] = tag_of(direction.target, list(dict.fromkeys(target for _, target in data.pairs)))
     for part in ("dev", "test"):
         files = getattr(data, part)
         data_options[part] = None if files is None else pair_of_files(files)

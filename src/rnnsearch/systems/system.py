@@ -32,6 +32,7 @@ from rnnsearch.data.characters import WordCharacters, word_characters
 from rnnsearch.data.context import in_context
 from rnnsearch.data.corpus import Row
 from rnnsearch.data.id_store import ParallelIds
+from rnnsearch.data.tags import tagged
 from rnnsearch.errors import ConfigError, ModelError, did_you_mean
 from rnnsearch.objectives.loss import Model, Objective
 from rnnsearch.search.candidates import ColumnChooser
@@ -263,6 +264,8 @@ class System(ABC, Generic[Model]):
         segmented = self.source.segment_sources(texts) if restores_case else self.source.segment(texts)
         if self.config.text.inline_terms is not None:
             segmented = [restore_offsets(text) for text in segmented]
+        if self.config.data.tag is not None:
+            segmented = tagged(segmented, self.config.data.tag, self.source)
         if self.annotation is None:
             return segmented
         return [self.annotation.annotate_source(text) for text in segmented]

@@ -29,12 +29,15 @@ from rnnsearch.data.batches import Batches, Resegment
 from rnnsearch.data.characters import WordCharacters, word_characters
 from rnnsearch.data.context import rows_with_context
 from rnnsearch.data.epochs import CorpusMixture
+from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.data.mixed_batches import MixedBatches, TrainingBatches
 from rnnsearch.data.prepared import Prepared
+from rnnsearch.data.tags import AfterTag, tagged_rows
 from rnnsearch.errors import ConfigError, DataError, Interrupted, TrainingError
 from rnnsearch.ops.device import choose_device
 from rnnsearch.search.unknown_words import read_entries
 from rnnsearch.systems.folder import CONFIG, WEIGHTS
+from rnnsearch.systems.multiway import direction_config
 from rnnsearch.systems.validation import check
 from rnnsearch.systems.warm_start import load_initial_weights
 from rnnsearch.text.resegmentation import MergeDropout, SentenceBySentence, UnigramSampling
@@ -254,15 +257,13 @@ def _make_batches(
     training = config.training
     make = partial(
         Batches,
-        rows_with_context(prepared.train, config),
-        training.batch,
-        training.max_length,
-        training.seed,
+        batch=training.batch,
+        max_length=training.max_length,
+        seed=training.seed,
         rank=processes.rank,
         world=processes.world_size,
         multiple=WIDTH_MULTIPLE if device.type == "cuda" else 1,
         any_source=len(config.data.source_streams) > 1,
-        segments=_resegmentation(config, prepared),
         inlines=_inline_terms(config, prepared),
         spellings=unknown_words,
         partition=config.objective.partition,
@@ -271,10 +272,26 @@ def _make_batches(
         mixture=_mixture(config, prepared),
     )
     if not isinstance(config.model, MultiwayConfig):
-        return make()
-    directions = [Direction((source,), target) for source, target in config.data.pairs]
-    parts = {direction: make(direction=direction) for direction in directions}
+        ids, segments = _training_rows(config, prepared)
+        return make(ids, segments=segments)
+    parts = {}
+    for direction in [Direction((source,), target) for source, target in config.data.pairs]:
+        ids, segments = _training_rows(direction_config(config, direction), prepared)
+        parts[direction] = make(ids, segments=segments, direction=direction)
     return MixedBatches(parts, training.seed, training.batch.temperature)
+
+
+def _training_rows(config: RunConfig, prepared: Prepared) -> tuple[ParallelIds, dict[str, Resegment]]:
+    """Return the rows that a model reads, with contexts or tags if it reads any, and how to segment them again."""
+    ids = rows_with_context(prepared.train, config)
+    segments = _resegmentation(config, prepared)
+    tag = config.data.tag
+    if tag is None:
+        return ids, segments
+    source = config.data.single_source
+    if source in segments:
+        segments[source] = AfterTag(segments[source])
+    return tagged_rows(ids, source, tag, prepared.tokenizers[source]), segments
 
 
 def _word_characters(config: RunConfig, prepared: Prepared) -> WordCharacters:
