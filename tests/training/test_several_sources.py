@@ -270,6 +270,20 @@ def test_late_averaging_of_one_source_equals_the_model(folder: Path, translator:
     assert values(load(folder, averaging="late").translate(sentence))[0] == values(translator.translate(sentence))[0]
 
 
+def test_ensemble_of_one_model_equals_the_model(folder: Path, translator: Translator) -> None:
+    sentences = [(ROWS[0], ROWS[1].upper()), (None, ROWS[2].upper())]
+    for one, other in zip(load([folder, folder]).translate(sentences), translator.translate(sentences), strict=True):
+        assert one.text == other.text
+        assert one.log_prob == pytest.approx(other.log_prob, rel=1e-3)
+        assert one.alignments.keys() == other.alignments.keys()
+
+
+def test_inspect_shows_all_sources(folder: Path) -> None:
+    shown = run("inspect", folder).out
+    assert "aa, cc → bb" in shown
+    assert "it attends to several sources" in shown
+
+
 # Commands.
 
 
@@ -314,6 +328,9 @@ def test_score_align_and_evaluate_read_parallel_files(folder: Path, files: Path)
         (["score", "MODEL", "aa", "bb"], 'must be one file per source (aa, cc), separated by "|"; got 1'),
         (["translate", "MODEL", "-i", "tsv", "--tags"], "needs a model with one source; this one has aa and cc"),
         (["translate", "MODEL", "-i", "tsv", "--protect", "urls"], "needs a model with one source"),
+        (["aligner", "MODEL", "aa", "bb"], "data.source: must be one language for this; got aa and cc"),
+        (["candidates", "MODEL", "aa", "bb"], "data.source: must be one language for this; got aa and cc"),
+        (["reranker", "MODEL", "aa", "bb", "-o", "reranker"], "reranking needs a model with one source"),
         (["translate", "MODEL", "-i", "wide"], "wide:2: must have at most one column per source (aa, cc); got 3"),
     ],
 )

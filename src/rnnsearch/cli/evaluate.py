@@ -349,9 +349,10 @@ def tune(
     hardware.set_threads()
     settings = None if values is None else dict(map(_parse_values, values))
     from rnnsearch.evaluation.tuning import TABLE_FILE, Tuning
+    from rnnsearch.systems.folder import load_translation_config
     from rnnsearch.translator.confidence import CALIBRATION_FILE
 
-    sources, references = read_parallel_lines(source, reference)
+    sources, references = read_sources(source, reference, load_translation_config(model).data.sources)
     tuning = Tuning(model, sources, references, metric, lm, hardware.device, settings)
     best = tuning.run(lambda tried: print_message(_tried_line(tried, metric)))
     typer.echo(tuning.table(), nl=False)

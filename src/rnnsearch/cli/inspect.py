@@ -175,7 +175,7 @@ def _model_rows(system: System[Any], path: Path) -> dict[str, str]:
             "In training": describe_training(system.model),
             **digest,
         }
-    languages = f"{config.data.source} → {config.data.target}"
+    languages = f"{', '.join(config.data.sources)} → {config.data.target}"
     if isinstance(system, MultiwaySystem):
         languages = ", ".join(direction.name for direction in system.directions)
         # All directions have the same components.
@@ -202,7 +202,8 @@ def _vocabularies(system: System[Any], text_types: str) -> str:
     """Return the sizes of the vocabularies, or the shape of the arrays that the model reads."""
     array = system.source_array
     if array is None:
-        return f"{len(system.source):,} source and {len(system.target):,} target tokens: {text_types}"
+        sizes = [f"{len(system.tokenizers[source]):,}" for source in system.direction.sources]
+        return f"{' and '.join(sizes)} source and {len(system.target):,} target tokens: {text_types}"
     grid = "" if array.grid is None else f", {array.grid[0]} x {array.grid[1]} regions"
     types = TEXT_TYPE_NAMES[system.config.text.types[1]]
     return f"arrays of {array.features:,} features{grid}; {len(system.target):,} target tokens: {types}"
@@ -226,6 +227,9 @@ def _architecture_rows(model: ModelConfig) -> dict[str, str]:
         "Decoder": _component(model.decoder.type, model.decoder.model_dump(exclude={"type"}, exclude_none=True)),
         **_unknown_word_rows(model),
     }
+    if model.sources is not None:
+        # Encoders of single sources are in the table of components.
+        rows["Sources"] = _component(model.sources.type, model.sources.model_dump(exclude={"type", "encoders"}))
     fused = model.language_model
     if fused is not None:
         network = fused.trained.network

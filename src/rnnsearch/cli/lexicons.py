@@ -17,6 +17,7 @@ from rnnsearch.cli.io import (
     open_output,
     print_message,
     read_parallel_lines,
+    read_sources,
     require_distinct_files,
     require_equal_lengths,
 )
@@ -68,6 +69,7 @@ def aligner(
     config = load_translation_config(model)
     if config.data.arrays is not None:
         raise ModelError(f"{model}: reads arrays ({config.data.single_source}), which have no words to align")
+    _ = config.data.single_source  # called for its check
     if source is None:
         with locked(model):
             learned = _learn_from_prepared_data(model, config)
@@ -231,8 +233,8 @@ def calibrate(model: Model, source: SourceFile, reference: TargetFile, hardware:
     from rnnsearch.utils.files import locked
 
     # `load` also accepts an engine file and a multi-way model, to which nothing can be added.
-    load_translation_config(model)
-    sources, references = read_parallel_lines(source, reference)
+    config = load_translation_config(model)
+    sources, references = read_sources(source, reference, config.data.sources)
     calibration = learn_calibration(load(model, hardware.device).translate(sources), references)
     with locked(model):
         calibration.save(model / CALIBRATION_FILE)

@@ -207,6 +207,7 @@ def reranker(
     sources, references = read_parallel_lines(source, reference)
     features = load_features(reverse, lm, hardware.device)
     translator = load(model, hardware.device).select(*direction.languages)
+    translator.require_one_source("reranking")
     learned = learn(translator, sources, references, features, method, metric, n_best)
     learned.reranker.save(output, reverse, lm)
     typer.echo(learned.table(), nl=False)

@@ -125,6 +125,8 @@ def translate(
             report_counts(options, translate_document(options, files))
             return
     if bulk.engine is not None:
+        if files.input is not None and "|" in str(files.input) and not files.input.is_file():
+            raise BadParameter("--engine needs one input file; join several sources as columns, with tabs between them")
         # `require_files` has checked it.
         assert files.input is not None and files.output is not None
         outputs = {OUTPUT: files.output}

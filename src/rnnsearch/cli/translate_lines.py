@@ -262,6 +262,7 @@ class LineTranslator:
         for is_used, task in (
             (options.has_markup, "translating markup, or text that is preserved,"),
             (options.terms.glossary is not None, "translating with a glossary"),
+            (options.search.reranker is not None, "reranking"),
             (options.closest_to is not None, "interpolation with references"),
         ):
             if is_used:

@@ -153,6 +153,7 @@ def adapt(
     if output.resolve() == model.resolve():
         raise ModelError(f"{output}: must be another folder than the model's")
     system = load_system(model)
+    _ = system.config.data.single_source  # called for its check
     new = split_pairs(read_pairs(pairs, system.config.data.languages), ", ".join(pairs))
     old = _old_text(model, system, options.old, len(new.train))
     old = old.disjoint_from(new)

@@ -21,6 +21,7 @@ from rnnsearch.errors import RnnsearchError, must_be_one_of
 from rnnsearch.metrics.scores import SACREBLEU_NAMES, MetricName, make_metrics
 from rnnsearch.systems.ensemble import EnsembleSystem, FusedSystem
 from rnnsearch.systems.folder import CONFIG, load_system, save_system
+from rnnsearch.text.several_sources import SourceText
 from rnnsearch.translator.loading import load
 from rnnsearch.translator.translator import Translator
 from rnnsearch.utils.files import locked, write_text
@@ -69,7 +70,7 @@ class Tuning:
     def __init__(
         self,
         model: Path,
-        sources: Sequence[str],
+        sources: Sequence[SourceText],
         references: Sequence[str],
         metric: MetricName = "bleu",
         language_model: Path | None = None,

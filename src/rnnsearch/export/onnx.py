@@ -47,6 +47,7 @@ from rnnsearch.models.class_outputs import AdaptiveOutput
 from rnnsearch.models.encoders import Encoder
 from rnnsearch.models.layers import ArrayProjection, Embedding
 from rnnsearch.models.memory import Memory
+from rnnsearch.models.multi_source import MultiSourceModel
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.search.scorer import SOURCE
@@ -138,7 +139,7 @@ def _split_tokens(tokenizer: Tokenizer) -> dict[int, list[int]]:
 
 def unsupported_reason(model: object) -> str:
     """Return why a model cannot be exported, or "" if it can."""
-    if not isinstance(model, TranslationModel):
+    if not isinstance(model, TranslationModel) or isinstance(model, MultiSourceModel):
         return "it must be a translation model with one source"
     parts = list(dict.fromkeys(_unsupported_parts(model)))
     return f"graphs do not support {' and '.join(parts)}" if parts else ""
