@@ -229,7 +229,9 @@ def _architecture_rows(model: ModelConfig) -> dict[str, str]:
     }
     if model.sources is not None:
         # Encoders of single sources are in the table of components.
-        rows["Sources"] = _component(model.sources.type, model.sources.model_dump(exclude={"type", "encoders"}))
+        combination = model.sources
+        contexts = "averaged" if combination.averages_contexts else "concatenated"
+        rows["Sources"] = f"{combination.type} of last states, {contexts} contexts"
     fused = model.language_model
     if fused is not None:
         network = fused.trained.network
