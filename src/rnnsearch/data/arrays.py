@@ -67,10 +67,18 @@ class ArrayIds(list[int]):
 class ArraySource(Segmented):
     """An array as a source sentence: each row is a token and a word, whose text is its number or its grid position."""
 
+    grid: tuple[int, int] | None = None
+    """Rows and columns of the grid of an image's regions."""
+
     @property
     def spelled_ids(self) -> Any:
         """The array itself, which has no words outside a vocabulary."""
         return self.ids
+
+    @property
+    def image_grid(self) -> tuple[int, int] | None:
+        """Rows and columns of regions, if there is a grid."""
+        return self.grid
 
     @property
     def is_text(self) -> bool:
@@ -98,7 +106,8 @@ def array_source(array: object, options: ArrayConfig, stream: str) -> ArraySourc
     for label in labels:
         offsets.append((start, start + len(label)))
         start += len(label) + 1
-    return ArraySource(" ".join(labels), ArrayIds(values), labels, offsets)
+    grid = None if options.grid is None else (options.grid[0], options.grid[1])
+    return ArraySource(" ".join(labels), ArrayIds(values), labels, offsets, grid=grid)
 
 
 def row_labels(rows: int, options: ArrayConfig) -> list[str]:

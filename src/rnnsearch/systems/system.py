@@ -256,7 +256,8 @@ class System(ABC, Generic[Model]):
     def _segmenter(self, source: str, restores_case: bool) -> Callable[[list[str]], list[Segmented]]:
         """Return the function from the texts, or arrays, of a source to what the model reads."""
         if (array := self.arrays.get(source)) is not None:
-            return lambda names: [array_source(name, array, source) for name in names]
+            missing = Segmented("", [], [], [])
+            return lambda names: [array_source(name, array, source) if name else missing for name in names]
         tokenizer = self.tokenizers[source]
         return tokenizer.segment_sources if restores_case else tokenizer.segment
 

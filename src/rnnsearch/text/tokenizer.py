@@ -194,6 +194,11 @@ class Segmented:
         return True
 
     @property
+    def image_grid(self) -> tuple[int, int] | None:
+        """Rows and columns of regions that the tokens are, if the source is an image; None for text."""
+        return None
+
+    @property
     def symbols(self) -> list[str]:
         """Alias of `tokens`."""
         return self.tokens

@@ -241,7 +241,7 @@ class Translation:
     def plot(self, path: str | Path, unit: Unit = "words") -> Path: ...
 
     def plot(self, path: str | Path | None = None, unit: Unit = "words") -> Plot | Path:
-        """Plot the attention weights as a heat map.
+        """Plot the attention weights as a heat map; those over the regions of an image as one grid per word.
 
         Args:
             path: File to write (PNG, SVG or PDF, by the suffix).
@@ -257,8 +257,11 @@ class Translation:
 
         require_matplotlib()
         from rnnsearch.metrics.plots.heatmap import heatmap, save
+        from rnnsearch.metrics.plots.regions import region_figure
 
-        figure = heatmap(*self.heatmap_data(unit))
+        attention, columns, rows = self.heatmap_data(unit)
+        grid = self.by_attention.source.image_grid
+        figure = heatmap(attention, columns, rows) if grid is None else region_figure(attention, grid, rows)
         if path is None:
             image = io.StringIO()
             figure.savefig(image, format="svg", bbox_inches="tight")
