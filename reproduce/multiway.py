@@ -7,6 +7,7 @@ first rows that have both languages are the training text of a pair; size 0 is a
 
 - bilingual: one model per direction
 - shared attention: an encoder and a decoder per language, one attention (Firat et al. 2016)
+- target tags: one encoder and one decoder for all languages (Johnson et al. 2017)
 
 Output: table.md (test BLEU and chrF per direction, and the difference from the first system with a paired bootstrap
 test), the translations, and one model folder per system. An interrupted run resumes where it stopped.
@@ -47,6 +48,7 @@ LANGUAGES = (*OTHERS, PIVOT)
 SYSTEMS: dict[str, dict[str, Any]] = {
     "bilingual": {},
     "shared attention": {"kind": "multiway"},
+    "target tags": {"kind": "multiway", "sharing": {"encoders": "all", "decoders": "all"}},
 }
 """Settings of `[model]` by the name of the system."""
 
