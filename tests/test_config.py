@@ -57,11 +57,14 @@ def test_decoder_of_all_languages_needs_a_joint_vocabulary(problems):
 
 def test_directions_and_temperature_have_no_effect_on_other_models(problems):
     tables = {"preset": "small", "data": {"source": "de", "target": "en", "train": ["x.tsv"]}}
-    found = problems(tables, 'data.directions=["en-de"]', "training.batch.temperature=2.0")
-    assert found == [
-        f'{option}: has no effect with model.kind = "translation"; remove it'
-        for option in ("data.directions", "training.batch.temperature")
-    ]
+    settings = {
+        "data.directions": '["en-de"]',
+        "training.batch.temperature": "2.0",
+        "training.direction_patience": "2",
+        "training.save_directions": "true",
+    }
+    found = problems(tables, *(f"{option}={value}" for option, value in settings.items()))
+    assert found == [f'{option}: has no effect with model.kind = "translation"; remove it' for option in settings]
 
 
 def test_all_problems_are_reported_with_their_paths():

@@ -8,17 +8,24 @@ from typing import Any
 import pytest
 import torch
 
+import rnnsearch
 from rnnsearch.config import RunConfig
+from rnnsearch.data.batch import Direction
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, Interrupted
+from rnnsearch.objectives.multiway import MultiwayLikelihood
+from rnnsearch.systems.dev_scores import DevScore
 from rnnsearch.systems.folder import load_system
+from rnnsearch.systems.multiway import MultiwayEvaluator, mean_score
 from rnnsearch.training.run import check, train
 from rnnsearch.translator.translator import Translator
 from rnnsearch.utils.weights import named_weights, read_weights
 from tests.training.test_resume import InterruptAt
 from tests.training.toys import Recorder, do_nothing, random_sentences, toy_config
 
+FIRST = Direction(("aa",), "cc")
+SECOND = Direction(("bb",), "cc")
 MULTIWAY: dict[str, Any] = {
     "data": {"source": ["aa", "bb"], "target": "cc", "train": ["train.tsv"], "dev": "dev.tsv", "aligner": False},
     "model": {"kind": "multiway"},
@@ -83,8 +90,10 @@ def test_one_direction_trains_like_a_bilingual_model(folder: Path, learn: Learn,
     reports = Recorder()
     train(bilingual, prepare(bilingual, tmp_path / "data"), tmp_path / "bilingual", reports)
 
-    scores = [{k: v for k, v in row.items() if k != "seconds"} for row in recorder.evaluations]
-    assert scores == [{k: v for k, v in row.items() if k != "seconds"} for row in reports.evaluations]
+    for row, expected_row in zip(recorder.evaluations, reports.evaluations, strict=True):
+        del expected_row["seconds"]
+        assert {key: row[key] for key in expected_row} == expected_row
+        assert row["dev_bleu aa-cc"] == row["dev_bleu"]
     multiway = load_system(tmp_path / "multiway", multiway=True)
     expected = named_weights(load_system(tmp_path / "bilingual").model)
     view = multiway.select(multiway.direction).model
@@ -153,6 +162,76 @@ def test_dev_scores_are_means_and_reported_per_direction(learn: Learn):
     [row] = recorder.evaluations
     assert row["dev_nll"] == pytest.approx((row["dev_nll aa-cc"] + row["dev_nll bb-cc"]) / 2)
     assert row["dev_bleu"] == pytest.approx((row["dev_bleu aa-cc"] + row["dev_bleu bb-cc"]) / 2)
+
+
+def test_directions_that_have_stopped_are_not_trained(learn: Learn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    seen: dict[str, int] = {}
+    call = MultiwayLikelihood.__call__
+
+    def counting_call(self: Any, model: Any, batch: Any, rng: Any) -> Any:
+        if rng is not None:
+            seen[batch.direction.name] = seen.get(batch.direction.name, 0) + 1
+        return call(self, model, batch, rng)
+
+    monkeypatch.setattr(MultiwayLikelihood, "__call__", counting_call)
+    # Only the first evaluation of bb-cc is the best.
+    means = iter(range(100))
+
+    def scores(*_: Any) -> DevScore:
+        worse = float(next(means))
+        return mean_score({FIRST: DevScore(9.0 - worse, 1.0), SECOND: DevScore(1.0 + worse, 1.0)})
+
+    monkeypatch.setattr(MultiwayEvaluator, "score", scores)
+    training = {"max_updates": 30, "evaluate_every": 3, "direction_patience": 2}
+    recorder = learn("run", ["aa-cc", "bb-cc"], **training)
+    stopped = [message for message in recorder.messages if "no longer trained" in message]
+    assert stopped == [
+        "bb-cc is no longer trained: 2 evaluations without a better dev score (training.direction_patience)"
+    ]
+    # The third evaluation is after 9 updates; the estimate has made some passes, too.
+    assert seen["aa-cc"] > 20 > seen["bb-cc"]
+    assert [row["best_directions"] for row in recorder.evaluations[:3]] == [["aa-cc", "bb-cc"], ["aa-cc"], ["aa-cc"]]
+    straight = read_weights(tmp_path / "run" / "checkpoints" / "last" / "model.safetensors")
+    means = iter(range(100))
+    with pytest.raises(Interrupted):
+        learn("broken", ["aa-cc", "bb-cc"], after=InterruptAt(17), **training)
+    learn("broken", ["aa-cc", "bb-cc"], resume=True, **training)
+    broken = read_weights(tmp_path / "broken" / "checkpoints" / "last" / "model.safetensors")
+    assert all(torch.equal(broken[name], weights) for name, weights in straight.items())
+
+
+def test_training_ends_if_no_direction_is_left(learn: Learn, monkeypatch: pytest.MonkeyPatch):
+    scores = mean_score({FIRST: DevScore(1.0, 1.0), SECOND: DevScore(1.0, 1.0)})
+    monkeypatch.setattr(MultiwayEvaluator, "score", lambda *_: scores)
+    recorder = learn("run", ["aa-cc", "bb-cc"], max_updates=100, evaluate_every=2, direction_patience=1)
+    assert recorder.reason == "no direction is left to train (training.direction_patience)"
+    assert len(recorder.evaluations) == 2
+
+
+def test_best_weights_of_each_direction_are_a_bilingual_model(
+    learn: Learn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    rows = iter([(1.0, 3.0), (2.0, 2.0), (3.0, 3.0)])
+
+    def scores(*_: Any) -> DevScore:
+        first, second = next(rows)
+        return mean_score({FIRST: DevScore(first, first / 2), SECOND: DevScore(second, second / 2)})
+
+    monkeypatch.setattr(MultiwayEvaluator, "score", scores)
+    directions = ["aa-cc", "bb-cc"]
+    learn("run", directions, max_updates=3, evaluate_every=1, checkpoint_every=1, save_directions=True)
+    for name, update, score in (("aa-cc", 1, 1.0), ("bb-cc", 2, 2.0)):
+        folder = tmp_path / "run" / "directions" / name
+        translator = rnnsearch.load(folder)
+        assert "-".join(translator.languages) == name
+        source = name[:2]
+        checkpoint = read_weights(tmp_path / "run" / "checkpoints" / f"update-{update}.safetensors")
+        expected = checkpoint[f"encoders.{source}.forward_cell.input.weight"]
+        assert torch.equal(translator.model.encoder.forward_cell.input.weight, expected)
+        facts = json.loads((folder / "training.json").read_text())
+        [best] = [row for row in facts["history"] if row["best"] and row["update"] == update]
+        assert (best["dev_nll"], best["dev_nll_per_word"]) == (score, score / 2)
+        assert (folder / "card.md").read_text().startswith(f"# {source} → cc, a recurrent translation model\n")
 
 
 def test_further_language_starts_from_a_trained_model(learn: Learn, tmp_path: Path):

@@ -363,7 +363,12 @@ NO_EFFECT: tuple[NoEffect, ...] = (
         "with {sampling_option}, which changes the segmentation",
     ),
     NoEffect(
-        ("data.directions", "training.batch.temperature"),
+        (
+            "data.directions",
+            "training.batch.temperature",
+            "training.direction_patience",
+            "training.save_directions",
+        ),
         lambda config: not _is_multiway(config),
         'with model.kind = "{model.kind}"',
     ),
@@ -865,6 +870,7 @@ def _check_dev_set(config: RunConfig) -> list[str]:
     if data.corpus is not None or data.dev is not None or data.dev_size > 0:
         return []
     options = ["training.patience", "training.average", "training.metric"]
+    options += ["training.direction_patience", "training.save_directions"]
     needing = [option for option in options if is_used(config, option)]
     if config.training.schedule.type == "plateau":
         needing.append("training.schedule.type")

@@ -316,6 +316,13 @@ class TrainingConfig(Table):
     """Translate the dev set (greedily) at each evaluation and report BLEU."""
     patience: Size | None = None
     """Early stopping: stop after this many consecutive evaluations without a better dev score."""
+    direction_patience: Size | None = None
+    """Early stopping of the directions of a [multi-way model](multilingual.md): a direction without a
+    better dev score in this many consecutive evaluations is no longer trained. Training stops if
+    none is left."""
+    save_directions: bool = False
+    """Also write a bilingual model folder, `directions/de-en`, for each direction of a multi-way model, with the
+    weights of its best dev score."""
     checkpoint_every: Size | None = None
     """Number of updates between numbered checkpoints. By default, only the best and the last
     weights are stored, and those to average."""

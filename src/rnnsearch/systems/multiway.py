@@ -181,10 +181,10 @@ def mean_score(scores: Mapping[Direction, DevScore]) -> DevScore:
         values = [score.metrics[name] for score in scores.values()]
         measured = [value for value in values if value is not None]
         metrics[name] = sum(measured) / len(measured) if measured else None
-    if len(scores) > 1:
-        for direction, score in scores.items():
-            metrics[f"nll {direction.name}"] = score.nll
-            metrics |= {f"{name} {direction.name}": value for name, value in score.metrics.items()}
+    for direction, score in scores.items():
+        metrics[f"nll {direction.name}"] = score.nll
+        metrics[f"nll_per_word {direction.name}"] = score.nll_per_token
+        metrics |= {f"{name} {direction.name}": value for name, value in score.metrics.items()}
     nll = sum(score.nll for score in scores.values()) / len(scores)
     nll_per_token = sum(score.nll_per_token for score in scores.values()) / len(scores)
     return DevScore(nll, nll_per_token, metrics)

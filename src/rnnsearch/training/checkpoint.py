@@ -76,6 +76,8 @@ class TrainingState:
         waited: Part of `seconds` spent waiting for batches.
         best: Best dev score by the run's metric.
         worse: Evaluations in a row without a better dev score.
+        best_directions: Best dev score of each direction of a multi-way model, by name.
+        worse_directions: Evaluations in a row without a better dev score of each direction.
         nll: Sum over the training batches since the last evaluation; likewise `sentences` and `tokens`.
         evaluated: Update of the last evaluation.
         pending: True if an evaluation was due when the state was saved.
@@ -101,6 +103,8 @@ class TrainingState:
     schedule: dict[str, float] = field(default_factory=dict)
     norms: dict[str, float] = field(default_factory=dict)
     corpus: str | None = None
+    best_directions: dict[str, float] = field(default_factory=dict)
+    worse_directions: dict[str, int] = field(default_factory=dict)
 
 
 def save_state(folder: Path, state: TrainingState, task: Task[Any]) -> None:

@@ -15,7 +15,7 @@ run differs.
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,11 +26,12 @@ from torch import Tensor
 
 from rnnsearch.config import TrainingConfig
 from rnnsearch.data.batches import Batch
-from rnnsearch.data.mixed_batches import TrainingBatches
+from rnnsearch.data.mixed_batches import MixedBatches, TrainingBatches
 from rnnsearch.data.workers import Prefetcher
 from rnnsearch.errors import Interrupted
 from rnnsearch.objectives.loss import Model
 from rnnsearch.ops.device import precision
+from rnnsearch.systems.dev_scores import HIGHER_IS_BETTER
 from rnnsearch.training.checkpoint import TrainingState, interruptible, load_state, save_state
 from rnnsearch.training.gradients import count_examples
 from rnnsearch.training.progress import Reporter
@@ -40,6 +41,8 @@ from rnnsearch.training.updates import Updater, UpdateResults
 from rnnsearch.utils.distributed import Processes
 from rnnsearch.utils.weights import save_model_weights
 
+ALL_STOPPED = "no direction is left to train (training.direction_patience)"
+"""Reason why training ended."""
 EVALUATED_WEIGHTS_GLOB = "evaluated-*.safetensors"
 """Weights saved at evaluations for averaging; the file name holds the update."""
 
@@ -72,6 +75,7 @@ class Trainer(Generic[Model]):
         reporter: Receiver of updates, evaluations and messages.
         on_new_best: Called when the dev score is the best so far; saves the model folder.
         processes: Processes that train together.
+        on_best_direction: Called with the name of a direction when its dev score is the best so far.
     """
 
     training: TrainingConfig
@@ -82,6 +86,7 @@ class Trainer(Generic[Model]):
     reporter: Reporter
     on_new_best: Callable[[], None]
     processes: Processes = field(default_factory=Processes)
+    on_best_direction: Callable[[str], None] = lambda _: None
 
     def __post_init__(self) -> None:
         self.state = TrainingState()
@@ -111,6 +116,9 @@ class Trainer(Generic[Model]):
             row = self.state.history[-1] if self.task.validation is not None else {"best": True}
             if row["best"] and "averaged" not in row:
                 self.on_new_best()
+            directions: Sequence[str] = row.get("best_directions", ())  # type: ignore[assignment]
+            for direction in directions:
+                self.on_best_direction(direction)
 
     def save(self) -> None:
         """Write the checkpoint to resume from."""
@@ -142,6 +150,8 @@ class Trainer(Generic[Model]):
                     self._update(group, prefetched.waited - waited)
                     if evaluate_every is not None and self.state.update % evaluate_every == 0:
                         self._evaluate(interrupted)
+                        if self._stopped_directions == self._directions:
+                            return self._end(ALL_STOPPED)
                     self._stop_if(interrupted)
                     if time.monotonic() - self.last_saved > 60 * self.training.save_minutes:
                         self.save()
@@ -150,6 +160,22 @@ class Trainer(Generic[Model]):
                 self.state.batch = 0
                 if evaluate_every is None:
                     self._evaluate(interrupted)
+                    if self._stopped_directions == self._directions:
+                        return self._end(ALL_STOPPED)
+
+    @property
+    def _directions(self) -> set[str]:
+        """The names of all directions of a multi-way model; of another model, a name that never stops."""
+        parts = self.batches.parts if isinstance(self.batches, MixedBatches) else (self.batches.direction,)
+        return {direction.name for direction in parts}
+
+    @property
+    def _stopped_directions(self) -> set[str]:
+        """The names of the directions that are no longer trained."""
+        patience = self.training.direction_patience
+        if patience is None:
+            return set()
+        return {name for name, worse in self.state.worse_directions.items() if worse >= patience}
 
     def _update(self, group: list[Batch], waited: float) -> None:
         """Update the parameters once, from a group of batches for which the loop waited some seconds."""
@@ -239,6 +265,9 @@ class Trainer(Generic[Model]):
         for batch in batches:
             if batch is None:
                 break
+            if batch.direction.name in self._stopped_directions:
+                self.state.batch += 1  # a resumed run leaves it out, too
+                continue
             group.append(batch)
             if len(group) == self.training.batch.accumulate:
                 yield group
@@ -315,10 +344,12 @@ class Trainer(Generic[Model]):
             state.pending = False
             self._save_checkpoint_and_model(best=True)
             return
+        stopped = self._stopped_directions
         row = self.evaluate_dev(interrupted)
         if row is None:
             self._stop_if(interrupted)
             return
+        self._count_directions(row)
         state.worse = 0 if row["best"] else state.worse + 1
         self.schedule.evaluated(row["best"])
         state.history.append(row)
@@ -330,14 +361,43 @@ class Trainer(Generic[Model]):
             self._save_for_averaging()
         self.reporter.evaluated(row)
         # After the row is in the history: `resume` reads from it whether the model must be saved.
-        self._save_checkpoint_and_model(best=row["best"])
+        self._save_checkpoint_and_model(best=row["best"], best_directions=row.get("best_directions", ()))
+        for direction in sorted(self._stopped_directions - stopped):
+            self.reporter.message(
+                f"{direction} is no longer trained: {state.worse_directions[direction]} evaluations without a better "
+                "dev score (training.direction_patience)"
+            )
 
-    def _save_checkpoint_and_model(self, best: bool) -> None:
+    def _count_directions(self, row: dict[str, Any]) -> None:
+        """Record the directions of a multi-way model whose dev score is the best so far."""
+        state = self.state
+        metric = self.training.metric
+        stopped = self._stopped_directions
+        best = []
+        for name in self._directions:
+            score = row.get(f"dev_{metric} {name}")
+            if score is None:
+                continue
+            cost = -score if metric in HIGHER_IS_BETTER else score
+            # A diverged model is never the best.
+            is_best = math.isfinite(cost) and cost < state.best_directions.get(name, math.inf)
+            if is_best:
+                state.best_directions[name] = cost
+                best.append(name)
+            # A direction that has stopped may still become better by what it shares, but stays out.
+            if name not in stopped:
+                state.worse_directions[name] = 0 if is_best else state.worse_directions.get(name, 0) + 1
+        if state.best_directions:
+            row["best_directions"] = sorted(best)
+
+    def _save_checkpoint_and_model(self, best: bool, best_directions: Sequence[str] = ()) -> None:
         # The checkpoint comes first: a model folder without one would be taken for another run's. If the run ends
         # between the two, `resume` saves the model.
         self.save()
         if best:
             self.on_new_best()
+        for direction in best_directions:
+            self.on_best_direction(direction)
 
     def evaluate_dev(self, stop: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
         """Return the dev scores of the current weights as a row of the history, or None if `stop` returned True.

@@ -36,6 +36,7 @@ from rnnsearch.data.tags import AfterTag, tagged_rows
 from rnnsearch.errors import ConfigError, DataError, Interrupted, TrainingError
 from rnnsearch.ops.device import choose_device
 from rnnsearch.search.unknown_words import read_entries
+from rnnsearch.systems.card import write_origin
 from rnnsearch.systems.folder import CONFIG, WEIGHTS
 from rnnsearch.systems.multiway import direction_config
 from rnnsearch.systems.validation import check
@@ -55,7 +56,7 @@ from rnnsearch.training.run_folder import (
     resolve_language_model,
 )
 from rnnsearch.training.summary import describe_devices, describe_run, estimate, finish, verdicts
-from rnnsearch.training.tasks import OutputFolder, make_task
+from rnnsearch.training.tasks import OutputFolder, direction_outputs, make_task
 from rnnsearch.utils.distributed import Processes, was_restarted
 from rnnsearch.utils.files import locked, write_text
 from rnnsearch.utils.weights import named_weights
@@ -147,7 +148,19 @@ def _train(
             output.save(named_weights(trainer.model))
             describe_run(trainer, output, prepared)
 
-    trainer = Trainer(config.training, task, batches, device, folder / CHECKPOINTS, reporter, save_best, processes)
+    directions = {}
+    if config.training.save_directions and processes.is_first:
+        directions = direction_outputs(folder, all_outputs[0].system)
+
+    def save_direction(name: str) -> None:
+        if name in directions:
+            directions[name].save(named_weights(trainer.model))
+            write_origin([folder], directions[name].folder)
+            describe_run(trainer, directions[name], prepared, direction=name)
+
+    trainer = Trainer(
+        config.training, task, batches, device, folder / CHECKPOINTS, reporter, save_best, processes, save_direction
+    )
     _report_start(trainer, config, prepared)
     if processes.broadcast(trainer.last_checkpoint.is_dir()):
         trainer.resume()

@@ -32,6 +32,7 @@ RESUMABLE_OPTIONS = {
     "max_updates",
     "max_minutes",
     "patience",
+    "direction_patience",
     "threads",
     "save_minutes",
     "tensorboard",

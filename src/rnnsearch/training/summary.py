@@ -163,8 +163,15 @@ def _average(trainer: Trainer[Any], outputs: Sequence[OutputFolder], paths: list
     )
 
 
-def describe_run(trainer: Trainer[Any], output: OutputFolder, prepared: Prepared) -> None:
-    """Write `training.json` and the model card of one model folder."""
+def describe_run(trainer: Trainer[Any], output: OutputFolder, prepared: Prepared, direction: str | None = None) -> None:
+    """Write `training.json` and the model card of one model folder.
+
+    Args:
+        trainer: The run.
+        output: The model folder.
+        prepared: The corpus.
+        direction: Name of the direction that the folder has the model of, if the run trains a multi-way model.
+    """
     config = output.system.config
     state = trainer.state
     facts = {
@@ -183,10 +190,22 @@ def describe_run(trainer: Trainer[Any], output: OutputFolder, prepared: Prepared
         "torch": torch.__version__,
         "python": platform.python_version(),
         "date": time.strftime("%Y-%m-%d"),
-        "history": state.history,
+        "history": state.history if direction is None else _direction_history(state.history, direction),
     }
     write_json(output.folder / TRAINING_FILE, facts)
     write_card(output.folder)
+
+
+def _direction_history(history: Sequence[Mapping[str, Any]], direction: str) -> list[dict[str, Any]]:
+    """Return the history of a multi-way run with the scores of one direction."""
+    rows = []
+    for row in history:
+        scores = {key.partition(" ")[0]: value for key, value in row.items() if key.endswith(f" {direction}")}
+        others = {key: value for key, value in row.items() if " " not in key}
+        if "dev_nll_per_word" in scores:
+            scores["dev_perplexity"] = math.exp(min(scores["dev_nll_per_word"], 100.0))  # no overflow
+        rows.append({**others, **scores, "best": direction in row.get("best_directions", ())})
+    return rows
 
 
 def _direction_facts(system: System[Any]) -> dict[str, Any]:

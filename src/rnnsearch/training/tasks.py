@@ -45,9 +45,12 @@ from rnnsearch.training.optimisers import make_optimiser, step_if
 from rnnsearch.training.sparse_tables import SparseTables, count_mappable
 from rnnsearch.utils.distributed import Processes
 from rnnsearch.utils.files import recover_folder
+from rnnsearch.utils.weights import named_weights
 
 Tensors = dict[str, Tensor]
 
+DIRECTIONS_FOLDER = "directions"
+"""Subfolder of the bilingual models of a multi-way run (`training.save_directions`)."""
 ADAM_BYTES = 16
 """Bytes per parameter of training with Adam: fp32 weights, gradients and two moments."""
 MAPPED_TABLE_SAVING_BYTES = 12
@@ -163,6 +166,23 @@ class OutputFolder:
     def save_aligner(self, learned: Aligner) -> None:
         """Write the aligner of the run's direction to the folder."""
         (learned.reversed() if self.reverses_aligner else learned).save(self.folder / aligner.FOLDER)
+
+
+def direction_outputs(folder: Path, system: Trainable[Any]) -> dict[str, OutputFolder]:
+    """Return the bilingual model folder of each direction of a multi-way system by the direction's name."""
+    outputs = {}
+    for direction in system.directions:
+        selected = system.select(direction)
+        assert isinstance(selected, TranslationSystem)
+        # The weights of the run are those of the views.
+        weights = partial(_weights_of, selected.model)
+        output = OutputFolder(folder / DIRECTIONS_FOLDER / direction.name, selected, weights, lambda: None)
+        outputs[direction.name] = output
+    return outputs
+
+
+def _weights_of(model: nn.Module, _: Tensors) -> Tensors:
+    return named_weights(model)
 
 
 TaskWithOutputs = tuple[Task[Model], tuple[OutputFolder, ...]]
