@@ -17,7 +17,7 @@ from beartype.roar import BeartypeCallHintViolation
 
 shape_context = jaxtyping.jaxtyped
 
-CHECKED_CALLS = 1000
+CHECKED_CALLS = 200
 """Calls of a function in which its types and shapes are always checked."""
 CHECK_EVERY = 17
 """After that, one call in this many is checked; a prime, so that loops over a few cases check all of them."""
@@ -100,7 +100,39 @@ if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"
 
 
+LONG_FILES = {
+    "test_building.py",
+    "test_docs.py",
+    "test_interrupt.py",
+    "test_scripts.py",
+    "test_slices.py",
+    "test_torchrun.py",
+    "test_web.py",
+}
+"""Files of tests that take many seconds each."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Plan the tests for several workers, and skip those that need more CUDA devices.
+
+    Long tests start first: at the end they would leave other cores idle. Tests that share a fixture of their module run
+    in one worker, so that it is made once.
+    """
+    items.sort(key=lambda item: item.path.name not in LONG_FILES)
+    for item in items:
+        is_long = item.path.name in LONG_FILES
+        if not is_long and item.get_closest_marker("xdist_group") is None and _has_module_fixture(item):
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
+    _skip_without_cuda(items)
+
+
+def _has_module_fixture(item: Any) -> bool:
+    definitions = item._fixtureinfo.name2fixturedefs.values() if hasattr(item, "_fixtureinfo") else ()
+    return any(fixture.scope == "module" for fixtures in definitions for fixture in fixtures)
+
+
+def _skip_without_cuda(items: list[pytest.Item]) -> None:
     """Skip tests marked `cuda` or `cuda(devices=2)` if torch finds fewer CUDA devices."""
     marked = [(item, mark) for item in items if (mark := item.get_closest_marker("cuda"))]
     if not marked:

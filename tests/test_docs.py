@@ -163,9 +163,9 @@ def write_cache(folder: Path, corpus: Path) -> None:
     (target / "corpus.json").write_text(json.dumps(facts), encoding="utf-8")
 
 
-def command(line: str) -> tuple[int, str]:
+def command(line: str, stdin: str = "") -> tuple[int, str]:
     """Run a line `rnnsearch ...` in this process; return its exit status and its output."""
-    result = run(*shlex.split(line)[1:])
+    result = run(*shlex.split(line)[1:], stdin=stdin)
     return result.code, result.out + result.err
 
 
@@ -263,18 +263,26 @@ def stopped_after(place: Path) -> Iterator[None]:
 
 
 def run_shell(block: Block, where: str) -> None:
-    """Run a block in the shell, or in this process if it has only `rnnsearch` commands, which is much faster."""
-    lines = block.text.splitlines()
-    if all(re.fullmatch(r"rnnsearch [^|<>&;$]*", line) for line in lines):
-        for line in lines:
-            status, said = command(line)
+    """Run a block in the shell, except `rnnsearch` commands: without a start of Python they are much faster."""
+    text = block.text.replace("\\\n", " ")
+    # Lines with processes in the background or variables need the same shell.
+    lines = [text] if re.search("[&$]", text) or "rnnsearch " not in text else text.splitlines()
+    for line in lines:
+        if (match := re.fullmatch(r"(?:((?:echo|printf) .*) \| )?(rnnsearch [^|<>&;$]*)", line)) is None:
+            run_in_shell(line, where)
+        else:
+            status, said = command(match[2], run_in_shell(match[1], where) if match[1] else "")
             assert status == 0, f"{where} failed:\n{said}"
-        return
+
+
+def run_in_shell(text: str, where: str) -> str:
+    """Return the output of shell commands."""
     done = subprocess.run(
-        ["sh", "-e", "-u", "-c", block.text],
+        ["sh", "-e", "-u", "-c", text],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"{where} failed:\n{done.stdout}\n{done.stderr}"
+    return done.stdout
 
 
 def run_console(block: Block, where: str) -> None:

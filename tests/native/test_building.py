@@ -170,12 +170,15 @@ print(library.status())
 
 def test_wheel_has_native_code_without_a_compiler(tmp_path):
     compiler = building.find_compiler()
-    if library.unavailable_reason() or compiler is None:
+    variant = library.chosen_variant()
+    if library.unavailable_reason() or compiler is None or variant is None:
         pytest.skip(library.unavailable_reason() or "no C++ compiler was found")
-    chosen = library.chosen_variant().name
-    fast_compiler = create_program(tmp_path / "c++")
-    fast_compiler.write_text(f'#!/bin/sh\nexec {shlex.join(compiler)} "$@" -O1\n')
-    build_environment = {**os.environ, "PYTHON": sys.executable, building.SWITCH: chosen, "CXX": str(fast_compiler)}
+    chosen = variant.name
+    # Instead of compiling for many seconds, copies the library that was built by the same function.
+    compiled = building.build_if_missing(variant, compiler)
+    copying_compiler = create_program(tmp_path / "c++")
+    copying_compiler.write_text(f'#!/bin/sh\nfor target; do :; done\ncp {shlex.quote(str(compiled))} "$target"\n')
+    build_environment = {**os.environ, "PYTHON": sys.executable, building.SWITCH: chosen, "CXX": str(copying_compiler)}
     make_wheel = [ROOT / "scripts" / "wheel.sh", tmp_path / "dist", "--no-build-isolation"]
     subprocess.run(make_wheel, env=build_environment, check=True)
     (wheel,) = (tmp_path / "dist").iterdir()
