@@ -167,6 +167,7 @@ def test_command_translates_documents_line_by_line(translator, folder, tmp_path,
     wanted = "\n\n".join("\n".join(document) for document in texts(translator.translate_documents(DOCUMENTS)))
     assert result.out == wanted + "\n"
     assert run("translate", folder, "-i", source, "--split", "lines").out != result.out
+    assert "2 previous sentences" in run("inspect", folder).out
 
 
 def test_command_rejects_models_and_options_without_documents(folder, tmp_path):

@@ -172,6 +172,7 @@ def _model_rows(system: System[Any], path: Path) -> dict[str, str]:
             "Vocabulary": f"{len(system.target):,} tokens: {TEXT_TYPE_NAMES[config.text.types[1]]}",
             **_normalization_row(system),
             "Network": _component(network.type, network.model_dump(exclude={"type"}, exclude_none=True)),
+            **_context_row(config),
             "In training": describe_training(system.model),
             **digest,
         }
@@ -189,6 +190,7 @@ def _model_rows(system: System[Any], path: Path) -> dict[str, str]:
         "Vocabulary": _vocabularies(system, text_types),
         **_normalization_row(system),
         **_architecture_rows(config.translation),
+        **_context_row(config),
         "Alignments": _alignments(system, path),
         "Search": _search(config),
         **_companion_rows(config.search),
@@ -238,6 +240,19 @@ def _architecture_rows(model: ModelConfig) -> dict[str, str]:
         options = network.model_dump(exclude={"type"}, exclude_none=True)
         rows["Language model"] = f"{fused.type} fusion of {_component(network.type, options)}"
     return rows
+
+
+def _context_row(config: RunConfig) -> dict[str, str]:
+    """Return which previous sentences of a document the model reads, if it reads any."""
+    context = config.data.context
+    if context is None:
+        return {}
+    row = f"{context.type}, {context.sentences} previous sentence{'s' * (context.sentences > 1)}"
+    if config.data.context_streams:
+        row += f" ({', '.join(config.data.context_streams)})"
+    if isinstance(config.model, LanguageModelConfig) and config.model.context is not None:
+        row += f", {config.model.context.fusion} fusion"
+    return {"Context": row}
 
 
 def _unknown_word_rows(model: ModelConfig) -> dict[str, str]:

@@ -78,6 +78,13 @@ class RunConfig(Table):
         return self.model
 
     @property
+    def has_several_texts(self) -> bool:
+        """True if the source sentences of a translation model are given in several languages."""
+        is_multi_source = isinstance(self.model, ModelConfig) and self.model.sources is not None
+        # Streams of previous sentences are sources that callers do not give.
+        return is_multi_source and not self.data.context_streams
+
+    @property
     def copies_words(self) -> bool:
         """True if the model copies out-of-vocabulary words from the source."""
         return isinstance(self.model, ModelConfig) and self.model.copies and set(self.text.types) == {"words"}

@@ -587,7 +587,7 @@ def _model_info(
         target=target,
         source_name=language_name(source),
         target_name=language_name(target),
-        sources=config.data.sources if config.translation.sources is not None else (),
+        sources=config.data.sources if config.has_several_texts else (),
         attention=config.translation.attention is not None,
         aligner=complete_folder(folder / aligner.FOLDER).is_dir(),
         calibrated=calibrated,

@@ -197,8 +197,7 @@ class System(ABC, Generic[Model]):
     @property
     def has_several_texts(self) -> bool:
         """True if source sentences are given in several languages (see `Segmented.by_source`)."""
-        data = self.config.data
-        return bool(data.sources) and self.config.translation.sources is not None and not data.context_streams
+        return self.config.has_several_texts
 
     @cached_property
     def spellings(self) -> WordCharacters:

@@ -190,7 +190,7 @@ def _override_search(system: System[Any], overrides: dict[str, Any]) -> RunConfi
         raise ConfigError(["language_model_weight: has no effect without a language model; name one"])
     if search.attended_word == "read":
         system.require("read")
-    if search.averaging != "early" and system.config.translation.sources is None:
+    if search.averaging != "early" and not system.has_several_texts:
         raise ConfigError([f'averaging: "{search.averaging}" needs a model with several sources; this one has one'])
     config: RunConfig = system.config.model_copy(update={"search": search})
     if problems := check_unknown_words(config):
