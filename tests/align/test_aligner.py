@@ -176,6 +176,22 @@ def test_short_texts_have_one_segmentation():
     assert len(learn_aligner(["a b c"], ["x y z"]).segmentations) == 1
 
 
+@pytest.mark.parametrize(("words", "sizes", "rounds"), [(1500, (1000, 2000, 5000), 5), (1499, (2000, 5000), 4)])
+def test_large_texts_have_fewer_segmentations_and_rounds(monkeypatch, words, sizes, rounds):
+    calls = []
+
+    def record(name):
+        original = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *args: calls.append((name, args)) or original(*args))
+
+    record("bpe_of_sizes")
+    record("learn_lexicon")
+    monkeypatch.setattr(module, "LARGE_TEXT_WORDS", words)
+    learn_aligner(*zip(*sentences(300, seed=1), strict=True))
+    assert {args[1] for name, args in calls if name == "bpe_of_sizes"} == {sizes}
+    assert {args[3] for name, args in calls if name == "learn_lexicon"} == {rounds}
+
+
 def test_large_texts_are_sampled(monkeypatch):
     seen = []
     original = module.learn_from_pairs

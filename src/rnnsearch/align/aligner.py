@@ -22,6 +22,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from rnnsearch.align.hmm import (
+    HMM_ROUNDS,
     MAX_LENGTH,
     NUM_JUMPS,
     HmmParameters,
@@ -51,6 +53,12 @@ FOLDER = "aligner"
 """Name of the aligner's folder in a model folder and in prepared data."""
 VOCABULARY_SIZES = (1000, 2000, 5000)
 """Maximum vocabulary size per language of each segmentation."""
+LARGE_VOCABULARY_SIZES = VOCABULARY_SIZES[1:]
+"""Those for large texts, of which shorter tokens take much of the time but do not help (docs/results/aligner.md)."""
+LARGE_HMM_ROUNDS = 4
+"""Number of rounds of the HMM on large texts."""
+LARGE_TEXT_WORDS = 1_000_000
+"""Number of words per language above which a text is large."""
 MAX_PAIRS = 1_000_000
 """Maximum number of sentence pairs to learn from; a larger corpus is sampled at equal distances."""
 MAX_TOKENIZER_CHUNKS = 1_000_000
@@ -348,25 +356,29 @@ def learn_from_pairs(pairs: Iterable[tuple[str, str]], normalize: str = NONE) ->
                 text.add(normalization.text(lowercase(sentence)))
     if not len(texts[0]):
         raise RnnsearchError("an aligner must be learned from sentence pairs with text on both sides; got none")
+    is_large = min(text.num_chunks for text in texts) > LARGE_TEXT_WORDS
+    sizes = LARGE_VOCABULARY_SIZES if is_large else VOCABULARY_SIZES
+    hmm_rounds = LARGE_HMM_ROUNDS if is_large else HMM_ROUNDS
     with ThreadPoolExecutor(2) as threads:
-        source_tokenizers, target_tokenizers = threads.map(_learn_tokenizers, texts)
+        source_tokenizers, target_tokenizers = threads.map(_learn_tokenizers, texts, repeat(sizes))
     # A short text has few distinct subwords, so several sizes may give the same tokenizers.
     distinct: dict[tuple[str, str], Segmentation] = {}
-    for tokenizers in zip(source_tokenizers, target_tokenizers, strict=True):
+    # The largest table first, because memory that the library uses for each tokenizer is not returned.
+    for tokenizers in reversed(list(zip(source_tokenizers, target_tokenizers, strict=True))):
         source, target = (tokenizer.normalizing(normalization) for tokenizer in tokenizers)
         key = (source.fingerprint(), target.fingerprint())
         if key not in distinct:
             # The text is normalised already.
             sources, targets = (text.tokenize(tokenizer) for text, tokenizer in zip(texts, tokenizers, strict=True))
-            lexicon = learn_lexicon(sources, targets, (len(source), len(target)))
+            lexicon = learn_lexicon(sources, targets, (len(source), len(target)), hmm_rounds)
             distinct[key] = Segmentation(source, target, lexicon)
-    aligner = Aligner(tuple(distinct.values()))
+    aligner = Aligner(tuple(reversed(distinct.values())))
     return aligner.with_expected_links(_threshold_pairs(aligner, *texts))
 
 
-def _learn_tokenizers(text: ChunkedText) -> list[Tokenizer]:
-    """Return a tokenizer for each of `VOCABULARY_SIZES`."""
-    return bpe_of_sizes(text.counts(MAX_TOKENIZER_CHUNKS), VOCABULARY_SIZES, 1)
+def _learn_tokenizers(text: ChunkedText, sizes: Sequence[int]) -> list[Tokenizer]:
+    """Return a tokenizer for each vocabulary size."""
+    return bpe_of_sizes(text.counts(MAX_TOKENIZER_CHUNKS), sizes, 1)
 
 
 def _expected_links(mean: float, union: float) -> float:

@@ -87,6 +87,11 @@ class ChunkedText:
     def __len__(self) -> int:
         return len(self._starts) - 1
 
+    @property
+    def num_chunks(self) -> int:
+        """Number of chunks of all sentences."""
+        return len(self._chunks)
+
     def add(self, sentence: str) -> None:
         """Add a sentence. Empty chunks between two spaces are omitted."""
         ids = self._ids
