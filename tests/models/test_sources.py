@@ -241,6 +241,17 @@ def test_states_of_all_cells_keep_their_type() -> None:
         assert all(type(state) is state_type for state in model.combined(memories).finals)
 
 
+def test_luong_attends_to_all_positions_at_once() -> None:
+    """The fast implementation of `luong`, with a stack layer by layer, equals the definition."""
+    decoder = LUONG["decoder"] | {"type": "luong"}  # type: ignore[operator]
+    model = make(LUONG | {"decoder": decoder}, {"type": "mean"})
+    assert model.decoder.fast_forward is not None
+    batch = make_batch(ROWS, range(3), DIRECTION)
+    fast = Likelihood()(model, batch, None).nll
+    model.decoder.fast_forward = None
+    torch.testing.assert_close(fast, Likelihood()(model, batch, None).nll)
+
+
 def test_ordinary_model_has_no_new_parameters() -> None:
     model = build(config(BAHDANAU, None).translation, 12, 12, seed=1)
     assert type(model) is TranslationModel

@@ -328,6 +328,7 @@ def test_score_align_and_evaluate_read_parallel_files(folder: Path, files: Path)
         (["score", "MODEL", "aa", "bb"], 'must be one file per source (aa, cc), separated by "|"; got 1'),
         (["translate", "MODEL", "-i", "tsv", "--tags"], "needs a model with one source; this one has aa and cc"),
         (["translate", "MODEL", "-i", "tsv", "--protect", "urls"], "needs a model with one source"),
+        (["export", "MODEL", "model.rnn"], "the engine does not support it: it has several sources"),
         (["aligner", "MODEL", "aa", "bb"], "data.source: must be one language for this; got aa and cc"),
         (["candidates", "MODEL", "aa", "bb"], "data.source: must be one language for this; got aa and cc"),
         (["reranker", "MODEL", "aa", "bb", "-o", "reranker"], "reranking needs a model with one source"),

@@ -157,8 +157,9 @@ def stack_unsupported_reason(decoder: Luong | Sutskever) -> str | None:
 
 def luong_unsupported_reason(decoder: Luong) -> str | None:
     """Return why `unroll_luong` does not apply to a decoder, or None if it does."""
-    if type(decoder.attention) is not Attention:
-        return f"its attention is {type(decoder.attention).__name__}"
+    # Of several sources, each has an attention.
+    if any(is_derived(part, Attention) for part in decoder.attention.modules()):
+        return "its attention is of a derived class"
     if (reason := stack_unsupported_reason(decoder)) is not None:
         return reason
     return None if decoder.attention.is_parallel else "attention remembers its weights"

@@ -38,6 +38,7 @@ from rnnsearch.models.memory import (
     CellState,
     HiddenAndCell,
     Memory,
+    SourceMemories,
     concatenation,
     mean_weights,
     weighted_mean,
@@ -213,6 +214,11 @@ class CombinedAttention(nn.Module):
         """The attention of each source."""
         return [cast(Attention, attention) for attention in self.sources]
 
+    @property
+    def is_parallel(self) -> bool:
+        """True if all target positions can be computed at once."""
+        return all(attention.is_parallel for attention in self.attentions)
+
     def start(self, memory: Memory, rng: BatchRng | None = None, steps: int = 0) -> AttentionState:
         """Return the state before the first target position (see `Attention.start`)."""
         assert memory.sources is not None
@@ -235,14 +241,27 @@ class CombinedAttention(nn.Module):
             output, new_state = attention.step(query, source_state, source, word)
             outputs.append(output)
             states.append(new_state)
-        present = repeat_rows(memory.sources.present, len(query))
-        expected = [output.expected_alpha for output in outputs if output.expected_alpha is not None]
-        combined = AttentionOutput(
-            alpha=concatenation([output.alpha for output in outputs], present),
-            context=memory.sources.combine([output.context for output in outputs]),
-            expected_alpha=concatenation(expected, present) if expected else None,
-        )
-        return combined, AttentionState(features=tuple(states))
+        return _combined_output(outputs, memory.sources), AttentionState(features=tuple(states))
+
+    def attend_all(self, query: Float[Tensor, "N I D"], state: AttentionState, memory: Memory) -> AttentionOutput:
+        """Attend to all sources at all target positions at once (see `Attention.attend_all`)."""
+        assert memory.sources is not None
+        outputs = []
+        memories = memory.sources.memories
+        for attention, source_state, source in zip(self.attentions, state.features, memories, strict=True):
+            outputs.append(attention.attend_all(query, source_state, source))
+        return _combined_output(outputs, memory.sources)
+
+
+def _combined_output(outputs: Sequence[AttentionOutput], sources: SourceMemories) -> AttentionOutput:
+    """Return the outputs for all sources as one, for N rows of one or all target positions."""
+    present = repeat_rows(sources.present, len(outputs[0].alpha))
+    expected = [output.expected_alpha for output in outputs if output.expected_alpha is not None]
+    return AttentionOutput(
+        alpha=concatenation([output.alpha for output in outputs], present),
+        context=sources.combine([output.context for output in outputs]),
+        expected_alpha=concatenation(expected, present) if expected else None,
+    )
 
 
 def split_attention(alpha: Float[Tensor, "*rows J_all"], memories: Sequence[Memory]) -> list[Tensor]:
