@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path, PurePath
@@ -20,7 +20,7 @@ from typing import Any
 from fastapi import APIRouter, FastAPI, Header, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import HTMLResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 from jinja2 import Environment, StrictUndefined
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
@@ -88,8 +88,10 @@ def create_app(models: Sequence[Path], settings: Settings | None = None) -> Fast
         # FastAPI's pages load scripts from other sites; `/docs` is a page without scripts.
         docs_url=None,
         redoc_url=None,
+        openapi_url=None,  # `_get_document`, which does not write it again for each request
     )
     app.state.service = service
+    app.state.reference = _Reference(app)
     routers = (
         v1.router,
         libretranslate.router,
@@ -103,6 +105,7 @@ def create_app(models: Sequence[Path], settings: Settings | None = None) -> Fast
         app.include_router(router)
     app.add_api_route("/metrics", _get_metrics, include_in_schema=False)
     app.add_api_route("/docs", _get_reference, include_in_schema=False)
+    app.add_api_route("/openapi.json", _get_document, include_in_schema=False)
     # All errors have the same form, so that clients need only one case.
     for error_type in (RnnsearchError, RequestValidationError, ValidationError, HTTPException, Exception):
         app.add_exception_handler(error_type, _handle_error)
@@ -162,9 +165,30 @@ def page_router() -> APIRouter:
 # The API reference and metrics.
 
 
+class _Reference:
+    """The API reference of an application, written once: it takes as long as a translation, and needs no API key."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self._app = app
+
+    @cached_property
+    def document(self) -> bytes:
+        """The OpenAPI document as JSON."""
+        return bytes(JSONResponse(self._app.openapi()).body)
+
+    @cached_property
+    def page(self) -> str:
+        """The reference as an HTML page."""
+        return reference_page(self._app.openapi())
+
+
+async def _get_document(request: Request) -> Response:
+    return Response(request.app.state.reference.document, media_type="application/json")
+
+
 async def _get_reference(request: Request) -> Response:
     headers = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
-    return HTMLResponse(reference_page(request.app.openapi()), headers=headers)
+    return HTMLResponse(request.app.state.reference.page, headers=headers)
 
 
 async def _get_metrics(service: UseService) -> Response:

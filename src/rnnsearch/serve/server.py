@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import math
 import os
 import signal
 import socket
@@ -43,7 +44,7 @@ DRAIN_SECONDS = 1.0
 POLL_SECONDS = 0.02
 FILES_STOP_FRACTION = 2 / 3  # of the time to stop: files have until then, requests until the end
 EXIT_SECONDS = 5.0  # after the time to stop, until threads that are still busy are not waited for
-# Time to answer a client that has closed its sending direction: it may still read, or it may have disconnected.
+# Time to answer a client of HTTP/1.0 that has closed its sending direction: it may still read, or have disconnected.
 MAX_HALF_CLOSED_SECONDS = 2.0
 MAX_HALF_CLOSED = 16  # such connections of a client at a time; more have disconnected
 HALF_CLOSED_POLL_SECONDS = 0.02
@@ -280,9 +281,12 @@ class Connection(HttpToolsProtocol):
                 return False
             # A client that has closed both directions answers an interim response with a reset, which ends its search.
             # Any client of HTTP/1.1 ignores it (RFC 9110, section 15.2).
-            if cycle.scope["http_version"] != "1.0" and not cycle.response_started:
-                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            self._half_closed_deadline = self.loop.time() + MAX_HALF_CLOSED_SECONDS
+            if cycle.scope["http_version"] != "1.0":
+                if not cycle.response_started:
+                    self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                self._half_closed_deadline = math.inf
+            else:
+                self._half_closed_deadline = self.loop.time() + MAX_HALF_CLOSED_SECONDS
             self._half_closed_timer = self.loop.call_later(HALF_CLOSED_POLL_SECONDS, self._check_half_closed)
         return True
 
