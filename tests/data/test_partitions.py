@@ -91,12 +91,22 @@ def test_too_small_corpus_is_rejected(pairs, sizes):
     assert f"must have {wanted}; got {pairs} pairs (lower data.dev_size" in str(error.value)
 
 
-def test_rows_with_missing_text_are_never_held_out():
+def test_complete_rows_are_held_out_if_there_are_enough():
     pairs = [(f"s {n}", f"t {n}", "") for n in range(40)] + [(f"s {n % 40}", "", f"u {n}") for n in range(80)]
     pairs += [(f"s {n}", f"t {n}", f"u {n}") for n in range(100, 130)]
     found = split(SplitKeys.from_texts(pairs), 4, 3)
     assert all(number >= 120 for number in np.flatnonzero(found > 1))
     assert (found == 0).sum() == 0, "an empty text is no sentence in common"
+
+
+def test_rows_in_two_of_three_languages_are_held_out_if_there_are_no_complete_ones():
+    rows = [(f"a {n}" if n % 2 else "", f"b {n}" if n % 2 == 0 else "", f"c {n}") for n in range(200)]
+    parts = split(SplitKeys.from_texts(rows), 20, 10).tolist()
+    assert (parts.count(PARTS.index("dev")), parts.count(PARTS.index("test"))) == (20, 10)
+    assert parts.count(PARTS.index("train")) == 170
+    held_out = [row for row, part in zip(rows, parts, strict=True) if PARTS[part] == "dev"]
+    assert any(row[0] for row in held_out)
+    assert any(row[1] for row in held_out)
 
 
 def test_documents_are_split_whole_in_any_order():

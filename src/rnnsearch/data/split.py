@@ -95,14 +95,22 @@ class SplitKeys(NamedTuple):
 
 
 def split(keys: SplitKeys, dev_size: int, test_size: int) -> Parts:
-    """Return the part of each row; raise DataError if the corpus has too few distinct sentences."""
+    """Return the part of each row; raise DataError if the corpus has too few distinct sentences.
+
+    Dev and test consist of complete rows or, if there are too few of them in a corpus of three or more languages, of
+    rows in at least two languages.
+    """
     # Usually enough: more are needed only if many candidates share sentences.
     capacity = 2 * max(dev_size, test_size) + 64
     total = len(keys.rank)
+    min_texts = keys.sentences.shape[1]
     while True:
-        chosen = _choose(_candidates(keys, capacity), dev_size, test_size)
+        chosen = _choose(_candidates(keys, capacity, min_texts), dev_size, test_size)
         if len(chosen) == dev_size + test_size < total:
             break
+        if capacity >= total and min_texts > 2:
+            min_texts = 2
+            continue
         if capacity >= total:
             wanted = f"enough distinct sentences for {dev_size} dev, {test_size} test and some training pairs"
             advice = "lower data.dev_size and data.test_size, or give data.dev and data.test"
@@ -128,11 +136,13 @@ class _Candidate(NamedTuple):
         return bool(self.rank & 1)
 
 
-def _candidates(keys: SplitKeys, capacity: int) -> list[_Candidate]:
-    """Return the complete rows of lowest rank, sorted: up to `capacity` for dev and as many for test."""
+def _candidates(keys: SplitKeys, capacity: int, min_texts: int) -> list[_Candidate]:
+    """Return the rows of lowest rank with so many texts, sorted: up to `capacity` for dev and as many for test."""
     candidates: list[_Candidate] = []
+    # The key 0 is a missing text.
+    has_texts = np.count_nonzero(keys.sentences, axis=1) >= min_texts
     for is_test in (0, 1):
-        rows = np.flatnonzero(((keys.rank & np.uint64(1)) == is_test) & keys.sentences.all(1))
+        rows = np.flatnonzero(((keys.rank & np.uint64(1)) == is_test) & has_texts)
         ranks = keys.rank[rows]
         if len(rows) > capacity:  # avoid sorting all rows
             rows = rows[ranks <= np.partition(ranks, capacity - 1)[capacity - 1]]
@@ -148,7 +158,7 @@ def _choose(candidates: list[_Candidate], dev_size: int, test_size: int) -> list
     remaining = [dev_size, test_size]
     seen: set[tuple[int, int]] = set()  # (language index, sentence key)
     for candidate in candidates:
-        sentences = set(enumerate(candidate.sentences))
+        sentences = {(language, key) for language, key in enumerate(candidate.sentences) if key}
         if remaining[candidate.is_test] and not sentences & seen:
             remaining[candidate.is_test] -= 1
             seen |= sentences
