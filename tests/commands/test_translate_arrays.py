@@ -164,3 +164,40 @@ def test_inspect_shows_the_arrays(images):
     result = run("inspect", images / "run")
     assert result.code == 0, result.err
     assert "arrays of 3 features, 2 x 2 regions; 10 target tokens" in result.out
+
+
+def test_speech_frames_under_a_pyramid(tmp_path):
+    """Frames of different lengths, as ragged files; an utterance without frames gives an empty line."""
+    rng = np.random.default_rng(3)
+    for part, lengths in {"train": [9, 14, 5, 30] * 4, "dev": [8, 3], "test": [7, 0, 21]}.items():
+        frames = rng.normal(size=(sum(lengths), 4)).astype(np.float16)
+        np.save(tmp_path / f"{part}.npy", frames)
+        np.save(tmp_path / f"{part}.ends.npy", np.cumsum(lengths))
+        (tmp_path / f"{part}.en").write_text("a red one\n" * len(lengths))
+    tables = {
+        **RUN_FILE,
+        "data": {
+            "arrays": {"speech": {"features": 4}},
+            "source": "speech",
+            "target": "en",
+            "train": ["train.npy|train.en"],
+            "dev": "dev.npy|dev.en",
+            "test_size": 0,
+        },
+        "model": {
+            **RUN_FILE["model"],
+            "encoder": {"type": "pyramid", "cell": "lstm", "size": 4, "layers": 3, "reduce": 2},
+            "attention": {"score": "additive", "size": 8},
+        },
+        "objective": {},
+        "training": {**RUN_FILE["training"], "max_updates": 2, "evaluate_every": 2, "max_length": 20},
+    }
+    (tmp_path / "run.toml").write_text(tomli_w.dumps(tables))
+    result = run("train", tmp_path / "run.toml")
+    assert result.code == 0, result.err
+    assert "4 left out as longer than training.max_length" in result.err
+    result = run("translate", tmp_path / "run", "-i", tmp_path / "test.npy", "--format", "json")
+    assert result.code == 0, result.err
+    assert [row["source_tokens"][-1:] for row in result.rows] == [["7"], [], ["21"]]
+    assert result.rows[1]["text"] == ""
+    assert [np.shape(row["attention"])[-1] for row in result.rows[::2]] == [7, 21]

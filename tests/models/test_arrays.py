@@ -143,7 +143,7 @@ def test_doubly_stochastic_penalty_includes_every_row():
     ("tables", "message"),
     [
         ({"text": {"type": "words", "annotation": {"type": "posunk"}}}, "text.annotation"),
-        ({"text": {"type": "bpe", "joint": True}}, "data.arrays: cannot be combined with text.joint"),
+        ({"text": {"type": "bpe", "joint": True}}, "text.joint: has no effect with one language of text"),
         ({"model": {"pointer": {}}}, "data.arrays: cannot be combined with model.pointer"),
         ({"model": {"source_characters": {"type": "lstm"}}}, "cannot be combined with model.source_characters"),
         ({"model": {"encoder": {"type": "rationale", "cell": "gru", "size": 4, "chooser": 3}}}, "rationale"),

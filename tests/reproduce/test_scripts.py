@@ -8,7 +8,9 @@ import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
 
@@ -314,7 +316,7 @@ def test_compression_prunes_iteratively(script, output):
     assert all(row["classes"]["all"] == pytest.approx(row["sparsity"], abs=0.001) for row in results)
     assert {"target_embedding, output", "decoder.attention"} <= results[0]["classes"].keys()
     assert all(len(row["pruned"]) == len(row["retrained"]) == 4 for row in results)
-    assert (output / "table.md").read_text(encoding="utf-8").count("\n| ") == 4
+    assert (output / "table.md").read_text(encoding="utf-8").count("\n| ") == 3
     assert (output / "classes.md").is_file() and (output / "bleu-by-sparsity.png").is_file()
     for invalid in (["--sparsities", "0.9", "0.5"], ["--schemes", "blind"]):
         with pytest.raises(SystemExit):
@@ -363,3 +365,23 @@ def test_multiway_compares_bilingual_and_shared_models(script, output, monkeypat
     table = (output / "table.md").read_text(encoding="utf-8").splitlines()
     assert len(table) == 2 + 4 + 4
     assert "| 4 | 1 | ja-en | shared attention |" in table[-1]
+
+
+def test_scenes_scores_and_draws_attention(script, output, monkeypatch):
+    rng = np.random.default_rng(1)
+    pixels, labels = rng.integers(17, size=(60, 64)).astype(float), rng.integers(10, size=60)
+    monkeypatch.setitem(sys.modules, "sklearn", ModuleType("sklearn"))
+    datasets = ModuleType("sklearn.datasets")
+    monkeypatch.setattr(datasets, "load_digits", lambda **_: (pixels, labels), raising=False)
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", datasets)
+    tiny = ["--scenes", "40", "--seeds", "1", "--systems", "soft", "hard, weight 0.02"]
+    script("scenes", *tiny, "--set", "training.max_updates=2", "model.embedding=6", "model.encoder.size=6")
+    results = read_json(output / "scenes.json")
+    assert [row["system"] for row in results] == ["soft", "hard, weight 0.02"]
+    assert all(0 <= row["mass"] <= 1 for row in results)
+    assert (output / "table.md").read_text().count("\n| ") == 3
+    assert {"soft-1-1.png", "hard-weight-002-1-4.png"} <= {file.name for file in output.iterdir()}
+    # No digit image is in two parts.
+    parts = [np.load(output / "scenes" / f"{part}.npy").reshape(-1, 64) for part in ("train", "dev", "test")]
+    images = [{cell.tobytes() for cell in part if cell.any()} for part in parts]
+    assert not (images[0] & images[1] or images[0] & images[2] or images[1] & images[2])

@@ -76,6 +76,11 @@ class ArraySource(Segmented):
         return self.ids
 
     @property
+    def translatable(self) -> ArraySource:
+        """The array, which is searched unless it has no rows."""
+        return self
+
+    @property
     def image_grid(self) -> tuple[int, int] | None:
         """Rows and columns of regions, if there is a grid."""
         return self.grid
