@@ -11,9 +11,9 @@ has been seen. The position of each digit is known, and attention is compared wi
 written; nothing of it is used in training.
 
 Output: table.md with means over seeds (and their range): caption accuracy and accuracy of the digit words on the test
-scenes, BLEU, the attention on the right region when a digit is written, and how often most attention is elsewhere;
-scenes.json, one model folder per system and seed, and pictures of the first test scenes (SYSTEM-N.png). An interrupted
-run resumes where it stopped.
+scenes, BLEU, the attention on the right region when a digit is written, how often most attention is elsewhere, and the
+attention on regions with digits at all words; scenes.json, one model folder per system and seed, and pictures of the
+first test scenes (SYSTEM-N.png). An interrupted run resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -93,11 +93,15 @@ class Result:
     """Fraction of the captions that are right."""
     digits: float
     """Fraction of the digit words that are right, by position."""
+    any_order: float
+    """Fraction of the captions with the right digits in any order."""
     bleu: float
     mass: float
     """Mean attention on the right region when a digit of the reference is written."""
     elsewhere: float
     """Fraction of these digits for which most attention is on another region."""
+    any_digit: float
+    """Mean attention on all regions with digits, over all words of the references."""
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -178,9 +182,11 @@ def run_system(args: argparse.Namespace, prepared: Prepared, system: str, seed: 
         dev_nll=best_evaluation(facts)["dev_nll"],
         captions=float(np.mean([text == reference for text, reference in zip(captions, references, strict=True)])),
         digits=float(np.mean(right_digits(captions, references))),
+        any_order=float(np.mean([same_digits(*pair) for pair in zip(captions, references, strict=True)])),
         bleu=corpus_bleu(captions, references, "en"),
         mass=float(attention[:, 0].mean()),
         elsewhere=float(attention[:, 1].mean()),
+        any_digit=any_digit_attention(scored, cells),
     )
 
 
@@ -233,12 +239,31 @@ def digit_attention(scored: Sequence[Translation], cells: Sequence[Sequence[int]
     return values
 
 
+def any_digit_attention(scored: Sequence[Translation], cells: Sequence[Sequence[int]]) -> float:
+    """Return the mean attention on all regions with digits, over all words of the references."""
+    values: list[float] = []
+    for translation, scene_cells in zip(scored, cells, strict=True):
+        assert translation.word_attention is not None
+        values += translation.word_attention[:, list(scene_cells)].sum(1).tolist()
+    return float(np.mean(values))
+
+
+def digits_of(text: str) -> list[str]:
+    """Return the digit words of a caption."""
+    return [word for word in text.split() if word in DIGITS]
+
+
+def same_digits(text: str, reference: str) -> bool:
+    """Return True if two captions have the same digits in any order."""
+    return sorted(digits_of(text)) == sorted(digits_of(reference))
+
+
 def right_digits(captions: Sequence[str], references: Sequence[str]) -> list[bool]:
     """Return, for each digit word of the references, True if the caption has it as its digit of that number."""
     results = []
     for text, reference in zip(captions, references, strict=True):
-        digits, wanted = ([word for word in sentence.split() if word in DIGITS] for sentence in (text, reference))
-        results += [digits[n : n + 1] == [digit] for n, digit in enumerate(wanted)]
+        digits = digits_of(text)
+        results += [digits[n : n + 1] == [digit] for n, digit in enumerate(digits_of(reference))]
     return results
 
 
@@ -260,15 +285,18 @@ def draw(args: argparse.Namespace, test: Sequence[Row], system: str, seed: int) 
 
 def table(results: Sequence[Result]) -> list[list[str]]:
     """Return a header and one row per system with means over seeds and, in parentheses, their range."""
-    rows = [["System", "Seeds", "Captions right, %", "Digits right, %", "BLEU", "Mass on the digit, %", "Elsewhere, %"]]
+    scores = ["Captions right, %", "Digits right, %", "Digits in any order, %", "BLEU"]
+    rows = [["System", "Seeds", *scores, "Attention on the digit, %", "Elsewhere, %", "Attention on any digit, %"]]
     for system in dict.fromkeys(result.system for result in results):
         group = [result for result in results if result.system == system]
         columns = [
             [100 * result.captions for result in group],
             [100 * result.digits for result in group],
+            [100 * result.any_order for result in group],
             [result.bleu for result in group],
             [100 * result.mass for result in group],
             [100 * result.elsewhere for result in group],
+            [100 * result.any_digit for result in group],
         ]
         cells = [f"{np.mean(column):.1f} ({min(column):.1f} to {max(column):.1f})" for column in columns]
         rows.append([system, str(len(group)), *cells])
