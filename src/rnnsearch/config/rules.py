@@ -74,7 +74,7 @@ CONFLICTS: dict[str, tuple[str, ...]] = {
         _SYMMETRY,
         "search.candidates",
     ),
-    "data.context": ("data.arrays", "search.averaging"),
+    "data.context": ("search.averaging",),
     'data.context.type = "concatenation"': (
         *_READS_MORE,
         "search.coverage_penalty, which would require translations of the context",
