@@ -49,6 +49,24 @@ def test_margins_are_differences_of_log_probabilities(translator, tmp_path):
     assert result.groups == ("a", "b", "a")
 
 
+def test_models_that_read_translations_need_those_of_the_context(tmp_path):
+    translator = Translator(with_context(untrained(BAHDANAU, "bpe"), type="streams", target=True))
+    example = {"context": CONTEXT, "source": SOURCE, "correct": CORRECT, "incorrect": INCORRECT}
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(example))
+    with pytest.raises(DataError, match=r"a\.jsonl:1: must have target_context, because"):
+        contrast(translator, path)
+    [without] = contrast(translator, path, reads_context=False).margins
+    path.write_text(json.dumps({**example, "target_context": INCORRECT[0]}))
+    [margin] = contrast(translator, path).margins
+    source = translator.with_context([CONTEXT, SOURCE], [0, 0], [INCORRECT[0], ""])[1]
+    log_probs = translator.log_probs([source] * 3, [CORRECT, *INCORRECT])
+    assert margin == pytest.approx(log_probs[0] - max(log_probs[1:]), abs=1e-4) != pytest.approx(without, abs=1e-4)
+    path.write_text(json.dumps({**example, "target_context": INCORRECT}))
+    with pytest.raises(DataError, match=r"target_context must have one text per sentence of context \(1\); got 2"):
+        contrast(translator, path)
+
+
 def test_accuracies_count_positive_margins():
     result = ContrastiveResult((0.5, -0.1, 0.0, 2.0), ("er", "sie", "sie", None))
     assert (result.total.correct, result.total.examples) == (2, 4)

@@ -93,7 +93,7 @@ class Prompt:
         """Return the n best translations of a line, sentence by sentence if it has several."""
 
         def n_best(sentences: list[str]) -> list[list[Translation]]:
-            return self.translator.n_best(sentences, options)
+            return self.translator.n_best_in_order(sentences, [0] * len(sentences), options)
 
         if not self.splits_sentences:
             return n_best([line])[0]

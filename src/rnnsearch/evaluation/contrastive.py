@@ -132,7 +132,7 @@ def contrast(translator: Translator, path: Path, reads_context: bool = True) -> 
     """
     margins: list[float] = []
     groups: list[str | None] = []
-    examples = read_examples(path, translator)
+    examples = read_examples(path, translator, reads_context and translator.system.reads_translations)
     while chunk := list(islice(examples, CHUNK_EXAMPLES)):
         margins += _margins(translator, chunk, reads_context)
         groups += [example.group for example in chunk]
@@ -169,8 +169,13 @@ def _margins(translator: Translator, examples: Sequence[ContrastiveExample], rea
 # Files.
 
 
-def read_examples(path: Path, translator: Translator) -> Iterator[ContrastiveExample]:
+def read_examples(path: Path, translator: Translator, reads_translations: bool = False) -> Iterator[ContrastiveExample]:
     """Yield the examples of a file of JSON lines (`.jsonl`, `.json`) or TSV.
+
+    Args:
+        path: The file.
+        translator: Segments the texts.
+        reads_translations: True if examples with a context must have its translation.
 
     Raises:
         DataError: A line is invalid, or a sentence has more than `MAX_TOKENS` tokens.
@@ -191,6 +196,9 @@ def read_examples(path: Path, translator: Translator) -> Iterator[ContrastiveExa
             raise DataError(
                 f'{location}: the correct translation must not be a wrong one, too; got "{example.correct}"'
             )
+        if reads_translations and example.context and not example.target_context:
+            needs = "because the model reads the translations of previous sentences (use JSON lines)"
+            raise DataError(f"{location}: must have target_context, {needs}")
         if example.target_context and len(example.target_context) != len(example.context):
             raise DataError(
                 f"{location}: target_context must have one text per sentence of context ({len(example.context)}); got "
