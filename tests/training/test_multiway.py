@@ -252,3 +252,17 @@ def test_further_language_starts_from_a_trained_model(learn: Learn, tmp_path: Pa
             assert torch.equal(kept[name], weights), name
     assert (kept["outputs.cc.weight"] - few["outputs.cc.weight"]).abs().max() > 0.011
     assert not torch.equal(few["encoders.aa.forward_cell.input.weight"], many["encoders.bb.forward_cell.input.weight"])
+
+
+def test_directions_whose_modules_are_all_frozen_are_evaluated_but_not_trained(learn: Learn, tmp_path: Path):
+    learn("few", ["aa-cc"], max_updates=1)
+    names = ["attention", "encoders.aa", "source_embeddings.aa", "decoders.cc", "target_embeddings.cc", "outputs.cc"]
+    training = {"begin_from": str(tmp_path / "few"), "transfer": {"freeze": names}, "direction_patience": 5}
+    recorder = learn("many", ["aa-cc", "bb-cc"], max_epochs=1, save_directions=True, **training)
+    few = read_weights(tmp_path / "few" / "model.safetensors")
+    many = read_weights(tmp_path / "many" / "model.safetensors")
+    assert all(torch.equal(many[name], weights) for name, weights in few.items())
+    assert recorder.evaluations[0]["best_directions"] == ["aa-cc", "bb-cc"]
+    assert (tmp_path / "many" / "directions" / "aa-cc" / "model.safetensors").is_file()
+    # The pairs of bb-cc only.
+    assert len(recorder.updates) == 3

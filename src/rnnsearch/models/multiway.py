@@ -132,6 +132,15 @@ class LanguageModules(nn.Module):
         self._modules.update(modules)
 
 
+def trained_directions(model: MultiwayModel) -> list[Direction]:
+    """Return the directions that have a parameter that is not frozen."""
+    trained = []
+    for direction in model.directions:
+        if any(parameter.requires_grad for parameter in model.view(direction).parameters()):
+            trained.append(direction)
+    return trained
+
+
 def count_language_parameters(model: MultiwayModel) -> dict[Literal["source", "target"], dict[str, int]]:
     """Return the number of parameters of each language as source and as target, without shared ones."""
     shared = model.shared_parameters

@@ -165,7 +165,7 @@ class Trainer(Generic[Model]):
 
     @property
     def _directions(self) -> set[str]:
-        """The names of all directions of a multi-way model; of another model, a name that never stops."""
+        """The names of the directions that are trained; of a bilingual model, a name that never stops."""
         parts = self.batches.parts if isinstance(self.batches, MixedBatches) else (self.batches.direction,)
         return {direction.name for direction in parts}
 
@@ -374,8 +374,10 @@ class Trainer(Generic[Model]):
         metric = self.training.metric
         stopped = self._stopped_directions
         best = []
-        for name in self._directions:
-            score = row.get(f"dev_{metric} {name}")
+        prefix = f"dev_{metric} "
+        # Directions that are frozen have scores, too.
+        scores = {key.removeprefix(prefix): score for key, score in row.items() if key.startswith(prefix)}
+        for name, score in scores.items():
             if score is None:
                 continue
             cost = -score if metric in HIGHER_IS_BETTER else score
@@ -385,7 +387,7 @@ class Trainer(Generic[Model]):
                 state.best_directions[name] = cost
                 best.append(name)
             # A direction that has stopped may still become better by what it shares, but stays out.
-            if name not in stopped:
+            if name in self._directions - stopped:
                 state.worse_directions[name] = 0 if is_best else state.worse_directions.get(name, 0) + 1
         if state.best_directions:
             row["best_directions"] = sorted(best)

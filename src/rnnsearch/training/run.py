@@ -16,15 +16,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from rnnsearch import config as run_config
 from rnnsearch.accel.cuda_graphs import WIDTH_MULTIPLE
 from rnnsearch.align import aligner
-from rnnsearch.config import MultiwayConfig, RunConfig
+from rnnsearch.config import RunConfig
 from rnnsearch.config.data import CONTEXT_SUFFIX
 from rnnsearch.config.objective import ContrastConfig, ShortlistConfig
 from rnnsearch.data import aligner_text
-from rnnsearch.data.batch import Direction, NoiseDistribution
+from rnnsearch.data.batch import NoiseDistribution
 from rnnsearch.data.batches import Batches, Resegment
 from rnnsearch.data.characters import WordCharacters, word_characters
 from rnnsearch.data.context import rows_with_context
@@ -34,6 +35,7 @@ from rnnsearch.data.mixed_batches import MixedBatches, TrainingBatches
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.data.tags import AfterTag, tagged_rows
 from rnnsearch.errors import ConfigError, DataError, Interrupted, TrainingError
+from rnnsearch.models.multiway import MultiwayModel, trained_directions
 from rnnsearch.ops.device import choose_device
 from rnnsearch.search.unknown_words import read_entries
 from rnnsearch.systems.card import write_origin
@@ -140,7 +142,7 @@ def _train(
     # Only the first process writes model folders.
     outputs = all_outputs if processes.is_first else ()
     unknown_words = _word_characters(config, prepared)
-    batches = _make_batches(config, prepared, unknown_words, device, processes)
+    batches = _make_batches(config, prepared, task.model, unknown_words, device, processes)
 
     # Bound late: `trainer` is created below, with this function.
     def save_best() -> None:
@@ -264,9 +266,17 @@ def _require_same_start(trainer: Trainer[Any], prepared: Prepared) -> None:
 
 
 def _make_batches(
-    config: RunConfig, prepared: Prepared, unknown_words: WordCharacters, device: torch.device, processes: Processes
+    config: RunConfig,
+    prepared: Prepared,
+    model: nn.Module,
+    unknown_words: WordCharacters,
+    device: torch.device,
+    processes: Processes,
 ) -> TrainingBatches:
-    """Return this process's part of the training data, in batches."""
+    """Return this process's part of the training data, in batches.
+
+    Directions of a multi-way model whose modules are all frozen have none, because nothing is to be learned from them.
+    """
     training = config.training
     make = partial(
         Batches,
@@ -284,11 +294,11 @@ def _make_batches(
         proposal=_noise_distribution(config.objective.contrast, config, prepared),
         mixture=_mixture(config, prepared),
     )
-    if not isinstance(config.model, MultiwayConfig):
+    if not isinstance(model, MultiwayModel):
         ids, segments = _training_rows(config, prepared)
         return make(ids, segments=segments)
     parts = {}
-    for direction in [Direction((source,), target) for source, target in config.data.pairs]:
+    for direction in trained_directions(model):
         ids, segments = _training_rows(direction_config(config, direction), prepared)
         parts[direction] = make(ids, segments=segments, direction=direction)
     return MixedBatches(parts, training.seed, training.batch.temperature)
