@@ -11,9 +11,11 @@ from rnnsearch.config import RunConfig
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import Interrupted, RnnsearchError
+from rnnsearch.serve.registry import read_model_info
 from rnnsearch.training.run import check, train
 from rnnsearch.translator.loading import load
 from rnnsearch.translator.translator import Translator
+from tests.command_line import run
 from tests.training.toys import Recorder, random_sentences, toy_config
 
 SENTENCES = [" ".join(words) for words in random_sentences(5, 60, 2, 5)]
@@ -101,3 +103,22 @@ def test_resumed_run_equals_uninterrupted_run(corpus, prepared):
     train(config, prepared, corpus / "broken", Recorder(), resume=True)
     straight, broken = (corpus / name / "model.safetensors" for name in ("model", "broken"))
     assert straight.read_bytes() == broken.read_bytes()
+
+
+def test_commands_describe_and_reject_the_model(corpus, translator):
+    model = corpus / "model"
+    result = run("inspect", model)
+    assert result.code == 0, result.err
+    assert "and arrays of 3 features, 1 x 2 regions source and" in " ".join(result.out.split())
+    assert " aa, " in (model / "card.md").read_text()
+    result = run("translate", model, "-i", corpus / "dev.npy")
+    assert (result.code, result.out) == (1, "")
+    assert "reads text, too; the command line reads only one of both" in result.err
+    result = run("translate", model, stdin="ba ce\t\nki\t\n")
+    assert (result.code, len(result.lines)) == (0, 2), result.err
+    result = run("translate", model, stdin="ba ce\timage.npy\n")
+    assert (result.code, result.out) == (1, "")
+    assert "this one reads arrays (image)" in result.err
+    with pytest.raises(RnnsearchError, match=r"the server translates text; this model reads arrays \(image\)"):
+        read_model_info(model)
+    assert translator.languages == ("aa", "bb")

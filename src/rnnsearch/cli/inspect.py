@@ -202,13 +202,18 @@ def _model_rows(system: System[Any], path: Path) -> dict[str, str]:
 
 def _vocabularies(system: System[Any], text_types: str) -> str:
     """Return the sizes of the vocabularies, or the shape of the arrays that the model reads."""
-    array = system.source_array
-    if array is None:
-        sizes = [f"{len(system.tokenizers[source]):,}" for source in system.direction.sources]
-        return f"{' and '.join(sizes)} source and {len(system.target):,} target tokens: {text_types}"
-    grid = "" if array.grid is None else f", {array.grid[0]} x {array.grid[1]} regions"
-    types = TEXT_TYPE_NAMES[system.config.text.types[1]]
-    return f"arrays of {array.features:,} features{grid}; {len(system.target):,} target tokens: {types}"
+    sizes = []
+    for source in system.direction.sources:
+        array = system.arrays.get(source)
+        if array is None:
+            sizes.append(f"{len(system.tokenizers[source]):,}")
+        else:
+            grid = "" if array.grid is None else f", {array.grid[0]} x {array.grid[1]} regions"
+            sizes.append(f"arrays of {array.features:,} features{grid}")
+    if system.source_array is not None:
+        text_types = TEXT_TYPE_NAMES[system.config.text.types[1]]
+        return f"{sizes[0]}; {len(system.target):,} target tokens: {text_types}"
+    return f"{' and '.join(sizes)} source and {len(system.target):,} target tokens: {text_types}"
 
 
 def _normalization_row(system: System[Any]) -> dict[str, str]:

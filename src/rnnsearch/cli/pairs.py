@@ -81,7 +81,7 @@ def _pair_chunk(
     """
     chunk = PairChunk([], [], [])
     languages = (*translator.sources, translator.languages[1])
-    tokenizers = [translator.system.tokenizers[language] for language in languages]
+    tokenizers = [translator.system.text_tokenizer(language) for language in languages]
     for number, line in enumerate(lines, first):
         row = line.split("\n")
         fits = True

@@ -428,8 +428,8 @@ class LineTranslator:
     def _fits(self, line: ParsedLine, max_tokens: int) -> bool:
         if self.several is not None and line.sources is not None:
             names = zip(line.sources, self.several.sources, strict=True)
-            tokenizers = self.several.system.tokenizers
-            return all(tokenizers[name].fits(text, max_tokens) for text, name in names)
+            tokenizer_of = self.several.system.text_tokenizer  # raises for text in the column of an array
+            return all(tokenizer_of(name).fits(text, max_tokens) for text, name in names if text)
         if len(line.spans) > MAX_LINE_SENTENCES:
             return False
         return all(self.translator.source.fits(line.marked.text[start:end], max_tokens) for start, end in line.spans)

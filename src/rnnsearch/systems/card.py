@@ -218,8 +218,9 @@ def card(facts: dict[str, Any], sha256: str, scores: Sequence[dict[str, Any]] = 
     data = facts["data"]
     pair = facts["pair"]
     directions = facts.get("directions")  # of a multi-way model
-    names: Sequence[str] = ("source", "target") if len(pair) == 2 and directions is None else pair
-    names = names[len(pair) - len(facts["vocabulary"]) :]  # arrays, which are sources, have no vocabulary
+    roles = ("source", "target") if len(pair) == 2 and directions is None else pair
+    # Sources that are arrays have no vocabulary.
+    names = [role for role, stream in zip(roles, pair, strict=True) if stream not in data.get("arrays", {})]
     sizes = ", ".join(f"{count:,} {name}" for count, name in zip(facts["vocabulary"], names, strict=True))
     languages = " → ".join(pair)
     language_row = "Pair" if len(pair) == 2 else "Language"
