@@ -52,7 +52,7 @@ class RunConfig(Table):
     `folder` it is `runs/<name of the run file without .toml>` in the current folder."""
     data: DataConfig
     text: TextConfig = TextConfig()
-    model: Annotated[ModelConfig | LanguageModelConfig, ByKind(MODELS, "translation")]
+    model: Annotated[ModelConfig | MultiwayConfig | LanguageModelConfig, ByKind(MODELS, "translation")]
     objective: ObjectiveConfig = ObjectiveConfig()
     training: TrainingConfig
     search: SearchConfig = SearchConfig()
