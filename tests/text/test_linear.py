@@ -717,6 +717,7 @@ EXEMPT = {
         systems.pruning.read_pruned training.checkpoint.load_state training.checkpoint.read_corpus_hash
         translator.language_model.load_text_model translator.loading.load translator.rerank.load_features
         translator.rerank.load_reranker utils.weights.load_weights utils.weights.read_weights""",
+    "reads numbers; tests/data/test_arrays.py has hostile files": "data.arrays.read_arrays",
     "takes a table that is parsed": "config.options.parse_flat runtime.search.EngineSearchOptions",
 }
 
