@@ -5,12 +5,13 @@ import json
 import pytest
 
 from rnnsearch.errors import DataError
+from rnnsearch.evaluation import contrastive
 from rnnsearch.evaluation.contrastive import ContrastiveResult, contrast, read_examples
 from rnnsearch.metrics.significance import wilson_interval
 from rnnsearch.systems.folder import save_system
 from rnnsearch.translator.translator import Translator
 from tests.command_line import run
-from tests.untrained import BAHDANAU, TEXT, untrained, with_context
+from tests.untrained import BAHDANAU, TEXT, untrained, untrained_multiway, with_context
 
 CONTEXT, SOURCE = TEXT["en"][:2]
 CORRECT, *INCORRECT = TEXT["de"]
@@ -65,6 +66,26 @@ def test_models_that_read_translations_need_those_of_the_context(tmp_path):
     path.write_text(json.dumps({**example, "target_context": INCORRECT}))
     with pytest.raises(DataError, match=r"target_context must have one text per sentence of context \(1\); got 2"):
         contrast(translator, path)
+
+
+def test_number_of_groups_is_limited(translator, tmp_path, monkeypatch):
+    monkeypatch.setattr(contrastive, "CHUNK_EXAMPLES", 1)
+    monkeypatch.setattr(contrastive, "MAX_GROUPS", 2)
+    line = {"source": SOURCE, "correct": CORRECT, "incorrect": INCORRECT}
+    path = tmp_path / "examples.jsonl"
+    path.write_text("".join(json.dumps(line | {"group": group}) + "\n" for group in ("a", "b", "", "a")))
+    assert contrast(translator, path).groups == ("a", "b", None, "a")
+    path.write_text("".join(json.dumps(line | {"group": group}) + "\n" for group in "abc"))
+    with pytest.raises(DataError, match="at most 2 groups"):
+        contrast(translator, path)
+
+
+def test_command_takes_a_direction(tmp_path):
+    save_system(tmp_path / "multi", untrained_multiway("en-de", "fr-de", "de-fr"))
+    (tmp_path / "a.tsv").write_text(f"\t{SOURCE}\t{CORRECT}\t{INCORRECT[0]}\n")
+    result = run("contrast", tmp_path / "multi", tmp_path / "a.tsv", "--from", "en", "--to", "de")
+    assert result.code == 0, result.err
+    assert "choose a source and a target" in run("contrast", tmp_path / "multi", tmp_path / "a.tsv").err
 
 
 def test_accuracies_count_positive_margins():

@@ -215,6 +215,7 @@ def contrast(
     output: Annotated[
         Path | None, Option("-o", "--output", help="Write accuracies and margins (JSON) to this file.")
     ] = None,
+    direction: ZeroShotGroup,
     hardware: HardwareGroup,
 ) -> None:
     """Compare correct translations with wrong ones.
@@ -229,7 +230,7 @@ def contrast(
     if output is not None:
         require_writable_file(output)
     hardware.set_threads()
-    translator = load(model, hardware.device)
+    translator = direction.select(load(model, hardware.device))
     if no_context:
         translator.require_context()
     result = contrastive.contrast(translator, examples, not no_context)

@@ -206,7 +206,7 @@ def _vocabularies(system: System[Any], text_types: str) -> str:
     for source in system.direction.sources:
         array = system.arrays.get(source)
         if array is None:
-            sizes.append(f"{len(system.tokenizers[source]):,}")
+            sizes.append(f"{len(system.stream_tokenizer(source)):,}")
         else:
             grid = "" if array.grid is None else f", {array.grid[0]} x {array.grid[1]} regions"
             sizes.append(f"arrays of {array.features:,} features{grid}")

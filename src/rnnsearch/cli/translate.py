@@ -118,9 +118,14 @@ def translate(
             require_array_options(options, bulk)
             report_counts(options, translate_arrays(options, files))
             return
-        from rnnsearch.cli.translate_documents import is_document, require_text_options, translate_document
+        from rnnsearch.cli.translate_documents import (
+            is_document,
+            is_table_of_sources,
+            require_text_options,
+            translate_document,
+        )
 
-        if is_document(files.input):
+        if is_document(files.input) and not is_table_of_sources(options, files.input):
             require_text_options(options, bulk)
             report_counts(options, translate_document(options, files))
             return

@@ -18,7 +18,7 @@ from typer import BadParameter
 from rnnsearch.cli.io import chunked, print_message
 from rnnsearch.cli.pairs import EMPTY_OUTPUT
 from rnnsearch.cli.translate_steps import WARNING_PREFIX
-from rnnsearch.errors import DataError
+from rnnsearch.errors import DataError, ModelError
 from rnnsearch.text.documents import FORMATS, Document, document_format
 from rnnsearch.text.documents.lines import PlainText, Tsv
 from rnnsearch.text.markup.tags import fixed_spans
@@ -59,6 +59,30 @@ def is_document(path: Path) -> bool:
     if document_class is Tsv:
         return b"\t" in start  # without columns, it is lines
     return document_class not in (None, PlainText)
+
+
+def is_table_of_sources(options: TranslateOptions, path: Path) -> bool:
+    """Return True if a TSV file has a column per source of a model, and so is translated line by line.
+
+    Args:
+        options: The models.
+        path: A document (see `is_document`).
+
+    Raises:
+        ModelError: The model has several sources, and the file has another format.
+    """
+    from rnnsearch.systems.folder import load_translation_config
+
+    model = options.models[0]
+    # Engine files have one source; those of other folders are reported when the model is loaded.
+    if not model.is_dir() or not load_translation_config(model, multiway=True).has_several_texts:
+        return False
+    if path.suffix.lower() == ".tsv":
+        return True
+    raise ModelError(
+        f"{path}: models with several sources translate lines only; give them a text file with a tab-separated column "
+        f"per source, or a text file per source"
+    )
 
 
 def require_text_options(options: TranslateOptions, bulk: BulkGroup) -> None:

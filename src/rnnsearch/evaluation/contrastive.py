@@ -129,14 +129,18 @@ def contrast(translator: Translator, path: Path, reads_context: bool = True) -> 
 
     Raises:
         DataError: The file has no examples, or one is invalid or too long.
+        ModelError: The model has several sources.
     """
+    translator.require_one_source("contrastive evaluation")
     margins: list[float] = []
     groups: list[str | None] = []
+    distinct_groups: set[str | None] = set()
     examples = read_examples(path, translator, reads_context and translator.system.reads_translations)
     while chunk := list(islice(examples, CHUNK_EXAMPLES)):
         margins += _margins(translator, chunk, reads_context)
         groups += [example.group for example in chunk]
-        if len(set(groups)) > MAX_GROUPS:
+        distinct_groups.update(example.group for example in chunk)
+        if len(distinct_groups - {None}) > MAX_GROUPS:
             raise DataError(f"{path}: must have at most {MAX_GROUPS:,} groups; it has more")
     if not margins:
         raise DataError(f"{path}: must have at least one example; got none")
