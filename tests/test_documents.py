@@ -8,11 +8,12 @@ import pytest
 
 import rnnsearch
 from rnnsearch.cli import translate_lines
-from rnnsearch.errors import ModelError
+from rnnsearch.errors import ConfigError, ModelError, RnnsearchError
 from rnnsearch.search.decode import decode_all
 from rnnsearch.search.scorer import Scorer
 from rnnsearch.systems.ensemble import EnsembleSystem
 from rnnsearch.systems.folder import save_system
+from rnnsearch.text.several_sources import require_texts
 from rnnsearch.text.tokenizer import SourceIds, SpelledIds
 from rnnsearch.text.vocabulary import BOS
 from rnnsearch.translator.translator import Translator
@@ -86,11 +87,34 @@ def test_translations_are_those_of_sources_with_previous_sentences(translator):
     assert num_different > 0, "the context must have an effect"
 
 
+def test_inspect_shows_the_vocabularies_of_all_streams(translator, folder):
+    streams = translator.config.data.context_streams
+    shown = run("inspect", folder).out
+    assert shown.split(" source and ")[0].count(" and ") == len(streams)
+
+
 def test_document_of_one_sentence_equals_the_sentence(translator):
     sentences = [sentence for document in DOCUMENTS for sentence in document]
     by_sentence = translator.translate_documents([[sentence] for sentence in sentences])
     for [one], other in zip(by_sentence, translator.translate(sentences), strict=True):
         assert (one.text, one.log_prob, one.tokens) == (other.text, pytest.approx(other.log_prob), other.tokens)
+
+
+def test_texts_that_are_not_strings_are_rejected(translator):
+    for value in (None, 5, "a sentence", ["a", None]):
+        with pytest.raises(RnnsearchError, match=r"must be a (string|list of strings); got"):
+            require_texts(value)
+    with pytest.raises(RnnsearchError, match="text must be a sentence or a list of sentences; got int"):
+        translator.is_sentence(5)
+    with pytest.raises(RnnsearchError, match="a sentence must be a string; got NoneType"):
+        translator._named([None])
+    with pytest.raises(RnnsearchError, match="a document must be a list of sentences; got a text"):
+        translator.translate_documents(["a sentence"])
+
+
+def test_late_averaging_is_rejected(translator):
+    with pytest.raises(ConfigError, match="needs a model with several sources"):
+        rnnsearch.load(translator.folder, averaging="late")
 
 
 def test_order_of_documents_does_not_matter(translator):

@@ -131,6 +131,17 @@ def test_sentences_are_dicts_or_tuples(translator: Translator) -> None:
     assert by_name.source_texts == {"aa": first, "cc": second}
 
 
+def test_a_tuple_is_one_sentence(translator: Translator) -> None:
+    first, second = ROWS[0], ROWS[1].upper()
+    expected = translator.translate({"aa": first, "cc": second})
+    translation: Any = translator.translate((first, second))
+    assert values(translation) == values(expected)
+    assert values(translator.translate((None, second))) == values(translator.translate({"cc": second}))
+    in_tuple = translator.translate(((first, second), {"cc": second}))
+    assert [len(one.sources) for one in in_tuple] == [2, 1]
+    assert repr(translator).startswith("<Translator aa and cc to bb, ")
+
+
 def test_none_and_empty_text_are_missing_sources(translator: Translator) -> None:
     text = ROWS[1]
     sentences = [{"aa": text}, (text, None), (text, ""), (text, " "), text]
@@ -232,6 +243,13 @@ def test_other_sources_are_rejected(translator: Translator, sentence: Any, messa
         translator.translate([sentence])
 
 
+@pytest.mark.parametrize("sentence", [{"aa": 1}, ("a", b"b"), ("a", ["b"]), b"a", None])
+def test_sentences_that_are_not_strings_are_rejected(translator: Translator, sentence: Any) -> None:
+    # Not by `translate`, whose arguments are checked in tests.
+    with pytest.raises(RnnsearchError, match=r"a sentence must be a string; got (int|bytes|list|NoneType)"):
+        translator._named([sentence])
+
+
 def test_tasks_for_one_source_name_the_reason(folder: Path, translator: Translator) -> None:
     reason = "needs a model with one source; this one has"
     with pytest.raises(ModelError, match=f"markup {reason} aa and cc"):
@@ -287,6 +305,16 @@ def test_inspect_shows_all_sources(folder: Path) -> None:
 # Commands.
 
 
+def test_translate_reads_tsv_files_as_columns(folder: Path, files: Path) -> None:
+    (files / "lines.tsv").write_bytes((files / "tsv").read_bytes())
+    assert run("translate", folder, "-i", files / "lines.tsv").out == run("translate", folder, "-i", files / "tsv").out
+    for name in ("a.po", "a.tmx", "a.html"):
+        (files / name).write_text("text")
+        result = run("translate", folder, "-i", files / name)
+        assert (result.code, result.out) == (1, "")
+        assert f"{name}: models with several sources translate lines only" in result.err
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with parallel files; the second line has no `aa`, the third no `cc`."""
@@ -329,6 +357,7 @@ def test_score_align_and_evaluate_read_parallel_files(folder: Path, files: Path)
         (["translate", "MODEL", "-i", "tsv", "--tags"], "needs a model with one source; this one has aa and cc"),
         (["translate", "MODEL", "-i", "tsv", "--protect", "urls"], "needs a model with one source"),
         (["export", "MODEL", "model.rnn"], "the engine does not support it: it has several sources"),
+        (["contrast", "MODEL", "tsv"], "contrastive evaluation needs a model with one source; this one has aa and cc"),
         (["aligner", "MODEL", "aa", "bb"], "data.source: must be one language for this; got aa and cc"),
         (["candidates", "MODEL", "aa", "bb"], "data.source: must be one language for this; got aa and cc"),
         (["reranker", "MODEL", "aa", "bb", "-o", "reranker"], "reranking needs a model with one source"),

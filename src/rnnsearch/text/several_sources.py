@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.text.tokenizer import Segmented
@@ -15,6 +15,20 @@ SourceText = str | Sequence[str | None] | Mapping[str, str | None]
 
 None and text without a visible character mean that the sentence does not have the source; names may be left out.
 """
+
+
+def require_text(value: object) -> None:
+    """Raise RnnsearchError if a sentence is not a string."""
+    if not isinstance(value, str):
+        raise RnnsearchError(f"a sentence must be a string; got {type(value).__name__}")
+
+
+def require_texts(values: object) -> None:
+    """Raise RnnsearchError unless sentences are a list of strings."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise RnnsearchError(f"sentences must be a list of strings; got {type(values).__name__}")
+    for value in values:
+        require_text(value)
 
 
 def texts_by_source(text: SourceText, sources: Sequence[str]) -> dict[str, str]:

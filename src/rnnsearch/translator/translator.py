@@ -13,7 +13,7 @@ Axes: S size of the encoder states of a sentence.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
@@ -49,7 +49,7 @@ from rnnsearch.text.markup.marks import MarkedText
 from rnnsearch.text.markup.protected import PROTECTED, ProtectedType
 from rnnsearch.text.prefixes import NO_PREFIX, Prefix
 from rnnsearch.text.sentences import sentence_spans
-from rnnsearch.text.several_sources import SourceText, single_texts
+from rnnsearch.text.several_sources import SourceText, require_text, require_texts, single_texts
 from rnnsearch.text.terms import Forms, Glossary, TermMatch, insert_terms
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.translator.alignment import BatchLinks, PairLinks, links_by_rank
@@ -160,7 +160,7 @@ class Translator:
                 last = load_scores(self.folder)[-1]
                 values = {score["name"]: score["value"] for score in last["scores"]}
                 bleu = f", BLEU {values['BLEU']:.1f} on {last['set']}"
-        return f"<Translator {' to '.join(self.languages)}, {size}{bleu}>"
+        return f"<Translator {' and '.join(self.sources)} to {self.languages[1]}, {size}{bleu}>"
 
     @cached_property
     def search(self) -> FastestScorer:
@@ -306,7 +306,8 @@ class Translator:
     ) -> Translation | list[Translation]:
         """Return the best translation of a sentence, or of each sentence of a list.
 
-        For a model with several sources, a sentence is its texts by source language, or in a list also a tuple of them.
+        For a model with several sources, a sentence is its texts by source language, or a tuple of them; in a list also
+        a list of them.
         A sentence may have no text (None or "") in some of the languages. A source that is an array has an array
         [rows, features] instead of a text.
 
@@ -318,12 +319,27 @@ class Translator:
 
         Raises:
             ModelError: The model does not have this direction, or has several that fit.
+            RnnsearchError: A sentence is not text.
         """
         translator = self.select(source, target)
-        if isinstance(text, str | Mapping | np.ndarray):
-            return translator.n_best([text], options)[0][0]
+        if translator.is_sentence(text):
+            return translator.n_best([cast(Source, text)], options)[0][0]
         sentences = cast(Sequence[Source], text)
         return [translations[0] for translations in translator.n_best(sentences, options)]
+
+    def is_sentence(self, text: object) -> bool:
+        """Return True if the argument of `translate` is one sentence, False if it is a list of sentences.
+
+        Raises:
+            RnnsearchError: It is neither.
+        """
+        if isinstance(text, str | Mapping | np.ndarray):
+            return True
+        if not isinstance(text, Iterable):
+            raise RnnsearchError(f"text must be a sentence or a list of sentences; got {type(text).__name__}")
+        # A tuple of sentences in several languages is a list of them.
+        is_tuple_of_texts = isinstance(text, tuple) and all(isinstance(one, str | np.ndarray | None) for one in text)
+        return self.has_several_sources and bool(text) and is_tuple_of_texts
 
     @overload
     def translate_text(
@@ -365,6 +381,7 @@ class Translator:
         translator = self.select(source, target)
         translator.require_one_source("translating texts of several sentences")
         texts = [text] if isinstance(text, str) else text
+        require_texts(texts)
         source_language, target_language = translator.languages
         spans = [sentence_spans(text, source_language) for text in texts]
         n_best_lists = translator.n_best_in_order(*sentences_of(texts, spans), options)
@@ -380,7 +397,12 @@ class Translator:
         Args:
             documents: The sentences of each document, in order.
             options: How to search.
+
+        Raises:
+            RnnsearchError: A document is a text, or a sentence is not text.
         """
+        if any(isinstance(document, str) for document in documents):
+            raise RnnsearchError("a document must be a list of sentences; got a text")
         sentences = list(chain.from_iterable(documents))
         numbers = [number for number, document in enumerate(documents) for _ in document]
         n_best_lists = self.n_best_in_order(sentences, numbers, options)
@@ -447,6 +469,7 @@ class Translator:
         for name in protect:
             if name not in PROTECTED:
                 raise RnnsearchError(f"protect {must_be_one_of(PROTECTED, name)}")
+        require_texts(texts)
         marked_texts = [MarkedText(text, tags) for text in texts]
         # Codes of XLIFF are placeholders.
         types = (*protect, "placeholders") if tags else protect
@@ -674,20 +697,32 @@ class Translator:
         return n_best_lists
 
     def _named(self, texts: Sequence[Any]) -> list[Any]:
-        """Return sources with each array as a `NamedArray`; raise RnnsearchError if the model reads only text."""
+        """Return sources with each array as a `NamedArray`.
+
+        Raises:
+            RnnsearchError: A source is neither text nor array, or is an array and the model reads only text.
+        """
 
         def named(source: Any, number: int) -> Any:
             if isinstance(source, np.ndarray | NamedArray) and not self.system.arrays:
                 raise RnnsearchError("the model reads text, not arrays; give it sentences")
             if isinstance(source, np.ndarray):
                 return NamedArray(f"array {number}", source)
-            if isinstance(source, Mapping):
-                return {name: named(one, number) for name, one in source.items()}
-            if isinstance(source, Sequence) and not isinstance(source, str):
-                return [named(one, number) for one in source]
+            require_text(source)
             return source
 
-        return [named(source, number) for number, source in enumerate(texts, 1)]
+        def optional(source: Any, number: int) -> Any:
+            return None if source is None else named(source, number)
+
+        results: list[Any] = []
+        for number, source in enumerate(texts, 1):
+            if isinstance(source, Mapping):
+                results.append({name: optional(one, number) for name, one in source.items()})
+            elif isinstance(source, Sequence) and not isinstance(source, str | bytes):
+                results.append([optional(one, number) for one in source])
+            else:
+                results.append(named(source, number))
+        return results
 
     def _copied_texts(
         self,
@@ -821,6 +856,7 @@ class Translator:
             raise RnnsearchError(f"targets must be as many as the sources ({len(sources)}); got {len(targets)}")
         if by == "aligner" and self.aligner is not None:
             texts = single_texts(self._named(sources), self.sources)
+            require_texts(targets)
             pairs = zip(self.source.segment(texts), self.target.segment(targets), strict=True)
             links = BatchLinks(self.aligner, list(pairs))
             return links.words if unit == "words" else links.tokens
@@ -882,7 +918,7 @@ class Translator:
 
     def states(self, texts: Sequence[str]) -> Matrix:
         """Return the last states of the encoder's top layer, both directions concatenated, [sentences, S]."""
-        ids = [source.spelled_ids for source in self.system.segment_sources(texts)]
+        ids = [source.spelled_ids for source in self.system.segment_sources(self._named(texts))]
         size = self.config.search.batch_sentences
         # At least one batch, which gives an empty array the right number of columns.
         starts = range(0, max(1, len(ids)), size)
@@ -890,13 +926,14 @@ class Translator:
 
     def has_unknown(self, sources: Sequence[SourceText], targets: Sequence[str]) -> list[bool]:
         """Return, for each sentence pair, True if either side has an unknown word."""
-        pairs = zip(self.system.segment_sources(sources), self.target.segment(targets), strict=True)
+        pairs = zip(self.system.segment_sources(self._named(sources)), self.target.segment(targets), strict=True)
         return [source.has_unknown or target.has_unknown for source, target in pairs]
 
     def _force_decode(
         self, scorer: Scorer, sources: Sequence[Source | Segmented], targets: Sequence[str]
     ) -> tuple[list[Segmented], list[Segmented], list[Hypothesis]]:
         """Return sources and existing translations as tokens, and the translations as hypotheses of a scorer."""
+        require_texts(targets)
         new_sources = self._named([source for source in sources if not isinstance(source, Segmented)])
         new = iter(self.system.segment_sources(new_sources))
         source_rows = [source if isinstance(source, Segmented) else next(new) for source in sources]
