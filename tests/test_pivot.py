@@ -136,6 +136,12 @@ def test_directions_of_one_system_lead_through_a_language():
     assert _route(multi, multi, "de", "en", "fr") == (("de", "en"), ("en", "fr"))
     assert _route(multi, multi, "es", None, "de") == (("es", "en"), ("en", "de"))
     assert _route(multi, multi, "de", "en", "de") == (("de", "en"), ("en", "de"))
+    two = multi[:3]
+    assert _route(two, two, "de", "en", None) == (("de", "en"), ("en", "fr"))
+    with pytest.raises(ModelError, match=r"only lead back into the source language \(de-en-de\); choose it as"):
+        _route(two[:2], two[:2], "de", "en", None)
+    assert _route(two[:2], two[:2], "de", "en", "de") == (("de", "en"), ("en", "de"))
+    assert _route(two[:1], two[1:2], None, None, None) == (("de", "en"), ("en", "de"))
     with pytest.raises(ModelError, match=r"lead through a third language \(de-en-fr, de-es-fr\); choose source"):
         _route(multi, multi, "de", None, "fr")
 

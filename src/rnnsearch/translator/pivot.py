@@ -25,6 +25,7 @@ from rnnsearch.text.alignments import Link
 from rnnsearch.text.attention_words import WordAttention
 from rnnsearch.text.markup.protected import ProtectedType
 from rnnsearch.text.sentences import sentence_spans
+from rnnsearch.text.several_sources import require_texts
 from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.translator.context import DocumentOrder
 from rnnsearch.translator.loading import load
@@ -57,7 +58,7 @@ def pivot(
 
     Raises:
         ModelError: The models have no directions from `source` into a third language and from there to `target`, or
-            there are several third languages.
+            there are several third languages. Directions back into the source language need `target`.
         RnnsearchError: The beam is smaller than `n_best`.
     """
     first = first if isinstance(first, Translator) else load(first)
@@ -85,9 +86,13 @@ def _route(
         for into, out in routes
         if all(code in (None, found) for code, found in zip(wanted, (*into, out[1]), strict=True))
     ]
-    if len(routes) > 1 and source is None:
-        # Back into the source language only if that is meant.
-        routes = [(into, out) for into, out in routes if into[0] != out[1]]
+    if (source is None and len(routes) > 1) or (target is None and len(second) > 1):
+        # Back into the source language only if that is requested.
+        onward = [(into, out) for into, out in routes if into[0] != out[1]]
+        if routes and not onward:
+            ways = ", ".join("-".join((*into, out[1])) for into, out in routes)
+            raise ModelError(f"the models only lead back into the source language ({ways}); choose it as the target")
+        routes = onward
     if not routes:
         names = [", ".join("-".join(direction) for direction in directions) for directions in (first, second)]
         through = " to ".join(code or "any language" for code in wanted)
@@ -205,6 +210,7 @@ class PivotTranslator:
     ) -> Translation | list[Translation]:
         """Return the best translation of a text of any number of sentences, or of each text of a list."""
         texts = [text] if isinstance(text, str) else text
+        require_texts(texts)
         spans = [sentence_spans(text, self.languages[0]) for text in texts]
         order = self.document_order()
         n_best_lists = order.n_best(*sentences_of(texts, spans), lambda sources: self.n_best(sources, options))
