@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 import rnnsearch
+from rnnsearch.cli.train import next_command
 from rnnsearch.data.batch import Direction
-from rnnsearch.errors import ModelError
+from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.systems.extraction import extract
 from rnnsearch.systems.folder import load_system, load_translation_config, save_system
 from rnnsearch.systems.multiway import MultiwaySystem, direction_config
@@ -52,7 +53,8 @@ def test_translator_takes_the_direction_per_call(folder: Path):
 
 def test_missing_or_wrong_direction_is_one_clear_error(folder: Path):
     translator = rnnsearch.load(folder)
-    several = f"the model translates in several directions ({NAMES}); choose a source and a target language"
+    several = f"the model translates in several directions ({NAMES}); choose a source and a target language "
+    several += "(--from and --to; source= and target= in Python)"
     for use in (
         lambda: translator.translate("le chat"),
         lambda: translator.n_best(["le chat"]),
@@ -66,7 +68,8 @@ def test_missing_or_wrong_direction_is_one_clear_error(folder: Path):
     for languages, message in {
         ("es", None): f"the model does not translate from es; it has {NAMES}",
         ("en", "fr"): f"the model does not translate from en to fr; it has {NAMES}",
-        (None, "de"): "the model has several directions with this language (en-de, fr-de); choose a source, too",
+        (None, "de"): "the model has several directions with this language (en-de, fr-de); choose a source "
+        "(--from; source= in Python), too",
     }.items():
         with pytest.raises(ModelError) as error:
             translator.translate("le chat", source=languages[0], target=languages[1])
@@ -87,8 +90,14 @@ def test_untrained_direction_consists_of_trained_modules(folder: Path):
     assert translator.select("fr", "de", zero_shot=True) is translator.select("fr")
     with pytest.raises(ModelError, match="does not translate from en to fr; it has en-de"):
         translator.select("en", "fr")
-    with pytest.raises(ModelError, match="to translate de-en without training; it has en-de, fr-de, de-fr"):
-        translator.select("de", "en", zero_shot=True)
+    for languages, message in {
+        ("de", "en"): "no decoder for en: the model writes de and fr",
+        ("es", "de"): "no encoder for es: the model reads en, fr and de",
+        ("de", "de"): "source and target language must be different; got de for both",
+    }.items():
+        with pytest.raises(ModelError) as error:
+            translator.select(*languages, zero_shot=True)
+        assert str(error.value) == message
     expected = [translation.text for translation in zero_shot.translate(TEXT["en"])]
     options = ["translate", folder, "--zero-shot", "--to", "fr"]
     stdin = "".join(f"{line}\n" for line in TEXT["en"])
@@ -122,6 +131,20 @@ def test_extracted_direction_is_an_ordinary_folder_with_the_same_translations(fo
         extract(folder, tmp_path / "fr-de", source="fr")
     with pytest.raises(ModelError, match="must be a multi-way model; got a translation model"):
         extract(tmp_path / "fr-de", tmp_path / "again")
+    assert run("extract", folder, "-o", tmp_path / "en-fr", "--zero-shot", "--from", "en", "--to", "fr").code == 0
+    assert rnnsearch.load(tmp_path / "en-fr").languages == ("en", "fr")
+    with pytest.raises(ModelError, match="does not translate from en to fr"):
+        extract(folder, tmp_path / "again", "en", "fr")
+
+
+def test_search_options_that_no_direction_supports_are_an_error_at_load(folder: Path, tmp_path: Path):
+    with pytest.raises(ConfigError, match="needs a model with several sources"):
+        rnnsearch.load(folder, averaging="late")
+    assert rnnsearch.load(folder, replace_unknown="copy").directions
+    sharing = {"encoders": "all", "decoders": "all"}
+    save_system(tmp_path / "model", untrained_multiway("en-de", "de-en", text_type="bpe", sharing=sharing))
+    with pytest.raises(ConfigError, match="replace_unknown"):
+        rnnsearch.load(tmp_path / "model", replace_unknown="copy")
 
 
 def test_model_of_one_direction_translates_like_a_bilingual_model(tmp_path: Path):
@@ -165,6 +188,12 @@ def test_tag_is_no_token_of_the_source(tmp_path: Path):
     assert extracted.translate("the small cat").text == translation.text
 
 
+def test_command_after_training_names_a_direction(folder: Path, tmp_path: Path):
+    assert next_command(folder) == f"rnnsearch translate {folder} --from en --to de"
+    save_system(tmp_path / "one", untrained_multiway("en-de"))
+    assert next_command(tmp_path / "one") == f"rnnsearch translate {tmp_path / 'one'}"
+
+
 def test_choice_of_a_direction_needs_no_more_languages_than_necessary():
     directions = [Direction(("de",), "en"), Direction(("fr",), "en"), Direction(("en",), "de")]
     assert choose_direction(directions, "fr") == directions[1]
@@ -180,19 +209,28 @@ def test_config_of_a_direction_names_its_files_and_types_of_text():
         "dev": "dev.en|dev.fr|dev.de",
     }
     text = {"type": "words", "target_type": "bpe", "vocabulary": 300, "target_vocabulary": 400}
+    text |= {"tokenizers": {"fr": "parent", "en": "parent"}}
+    training = {"begin_from": "parent", "direction_patience": 3, "save_directions": True}
     config = system.config.model_copy(
         update={
             "data": system.config.data.model_copy(update=data),
             "text": system.config.text.model_copy(update=text),
+            "training": system.config.training.model_copy(update=training),
+            "folder": "parent",
         }
     )
     german_french = direction_config(config, Direction(("de",), "fr"))
     assert (german_french.data.source, german_french.data.target) == ("de", "fr")
-    assert german_french.data.train == ["a.de|a.fr", "c.de|c.fr", "d.tsv"]
-    assert german_french.data.weights == [1.0, 3.0, 4.0]
+    assert german_french.data.train == ["a.de|a.fr", "c.de|c.fr"]
+    assert german_french.data.weights == [1.0, 3.0]
     assert german_french.data.dev == "dev.de|dev.fr"
     assert german_french.text.types == ("bpe", "words")
     assert (german_french.text.vocabulary, german_french.text.target_vocabulary) == (400, 300)
+    assert german_french.text.tokenizers == {"fr": "parent"}
+    assert (
+        german_french.folder is german_french.training.begin_from is german_french.training.direction_patience is None
+    )
+    assert not german_french.training.save_directions
     french_english = direction_config(config, Direction(("fr",), "en"))
     assert french_english.text.types == ("words", "words")
     assert (french_english.text.vocabulary, french_english.text.target_vocabulary) == (300, None)

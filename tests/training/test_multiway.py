@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,18 @@ from rnnsearch.config import RunConfig
 from rnnsearch.data.batch import Direction
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.errors import ConfigError, Interrupted
+from rnnsearch.errors import ConfigError, DataError, Interrupted
 from rnnsearch.objectives.multiway import MultiwayLikelihood
 from rnnsearch.systems.dev_scores import DevScore
-from rnnsearch.systems.folder import load_system
+from rnnsearch.systems.folder import load_system, save_system
 from rnnsearch.systems.multiway import MultiwayEvaluator, mean_score
+from rnnsearch.systems.warm_start import load_initial_weights
 from rnnsearch.training.run import check, train
 from rnnsearch.translator.translator import Translator
 from rnnsearch.utils.weights import named_weights, read_weights
 from tests.training.test_resume import InterruptAt
 from tests.training.toys import Recorder, do_nothing, random_sentences, toy_config
+from tests.untrained import untrained_multiway
 
 FIRST = Direction(("aa",), "cc")
 SECOND = Direction(("bb",), "cc")
@@ -266,3 +269,29 @@ def test_directions_whose_modules_are_all_frozen_are_evaluated_but_not_trained(l
     assert (tmp_path / "many" / "directions" / "aa-cc" / "model.safetensors").is_file()
     # The pairs of bb-cc only.
     assert len(recorder.updates) == 3
+
+
+def test_target_languages_of_a_shared_decoder_keep_their_order(tmp_path: Path):
+    sharing = {"encoders": "all", "decoders": "all"}
+    names = ("en-de", "de-en")
+    save_system(tmp_path / "parent", untrained_multiway(*names, text_type="bpe", sharing=sharing))
+
+    def load_into(*directions: str) -> list[str]:
+        system = untrained_multiway(*directions, text_type="bpe", sharing=sharing)
+        training = system.config.training.model_copy(update={"begin_from": str(tmp_path / "parent")})
+        return load_initial_weights(replace(system, config=system.config.model_copy(update={"training": training})))
+
+    assert load_into(*names, "en-fr")
+    with pytest.raises(ConfigError, match=r"data.directions: must have the target languages .* \(de, en\)") as error:
+        load_into("de-en", "en-de")
+    assert str(error.value).endswith("because tags are numbered by them; got en, de")
+
+
+def test_error_about_long_pairs_names_the_direction(learn: Learn):
+    with pytest.raises(DataError, match="no training pair of aa-cc has at most 1 tokens per side"):
+        learn("run", ["aa-cc", "bb-cc"], max_updates=1, max_length=1)
+
+
+def test_report_counts_rows(learn: Learn):
+    recorder = learn("run", ["aa-cc", "bb-cc"], max_updates=1)
+    assert "; 60 training rows; " in recorder.messages[0]

@@ -22,6 +22,7 @@ from rnnsearch.cli.options import (
     OutputFolder,
     SourceFile,
     TargetFile,
+    ZeroShotGroup,
     parse_weights,
 )
 from rnnsearch.cli.panels import expand_groups
@@ -69,7 +70,7 @@ def ensemble(
 
 
 @expand_groups
-def extract(model: Model, output: OutputFolder, direction: DirectionGroup) -> None:
+def extract(model: Model, output: OutputFolder, direction: ZeroShotGroup) -> None:
     """Write the model of one direction.
 
     The result is a bilingual model of one of the directions of a multi-way model. All commands accept the folder, such
@@ -77,7 +78,8 @@ def extract(model: Model, output: OutputFolder, direction: DirectionGroup) -> No
     """
     from rnnsearch.systems.extraction import extract as extract_folder
 
-    print_message(f"{output}: the model of {extract_folder(model, output, *direction.languages).name}")
+    extracted = extract_folder(model, output, *direction.languages, zero_shot=direction.zero_shot)
+    print_message(f"{output}: the model of {extracted.name}")
 
 
 def export(

@@ -90,8 +90,22 @@ def train(
                 raise
             raise typer.Exit(130 if isinstance(error, Interrupted) else 1) from None
         if processes.is_first:
-            use = "lm sample" if config.model.kind == "language-model" else "translate"
-            print_message(f"The model is in {folder}. Next: rnnsearch {use} {folder}, rnnsearch inspect {folder}")
+            print_message(f"The model is in {folder}. Next: {next_command(folder)}, rnnsearch inspect {folder}")
+
+
+def next_command(folder: Path) -> str:
+    """Return a command that uses the trained model in a folder."""
+    from rnnsearch import config as run_config
+    from rnnsearch.systems.folder import CONFIG
+
+    # The stored config, which names the directions instead of "all".
+    config = run_config.load(folder / CONFIG)
+    if config.model.kind == "language-model":
+        return f"rnnsearch lm sample {folder}"
+    if not isinstance(config.model, run_config.MultiwayConfig) or len(config.data.pairs) == 1:
+        return f"rnnsearch translate {folder}"
+    source, target = config.data.pairs[0]
+    return f"rnnsearch translate {folder} --from {source} --to {target}"
 
 
 def _load_run_config(run_file: Path, settings: list[str] | None) -> RunConfig:
@@ -154,7 +168,7 @@ def _prepared_data(config: RunConfig, folder: Path) -> Prepared:
 def _prepare_with_progress(folder: Path, make: Callable[[Path, Progress], Prepared]) -> Prepared:
     with preparation_progress() as show_stage:
         prepared = make(folder, show_stage)
-    print_message(f"prepared {prepared.facts['pairs']:,} training pairs in {folder}")
+    print_message(f"prepared {prepared.facts['pairs']:,} training {prepared.unit} in {folder}")
     return prepared
 
 
@@ -162,12 +176,14 @@ def _print_preparation_report(prepared: Prepared) -> None:
     """Print what was left out of the corpus and why, with examples, and what the vocabulary covers."""
     facts = prepared.facts
     cleaning = prepared.report
-    print_message(f"{cleaning['read']:,} pairs read, {cleaning['kept']:,} kept")
+    print_message(f"{cleaning['read']:,} {prepared.unit} read, {cleaning['kept']:,} kept")
     for reason, row in cleaning["rejected"].items():
         print_message(f"  {row['count']:,} left out: {reason}; for example")
         for example in row["examples"]:
             print_message(f"    {example}")
-    print_message(f"{facts['pairs']:,} pairs for training, {facts['dev']:,} for dev, {facts['test']:,} for test")
+    print_message(
+        f"{facts['pairs']:,} {prepared.unit} for training, {facts['dev']:,} for dev, {facts['test']:,} for test"
+    )
     if facts["left_out_by_split"]:
         print_message(f"  {facts['left_out_by_split']:,} left out: they share a sentence with the dev or test set")
     for warning in prepared.warnings:

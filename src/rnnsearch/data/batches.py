@@ -285,7 +285,8 @@ class Batches:
         self._rows, longest, self.left_out = _select_rows(ids, max_length, any_source)
         self._widths = BatchWidths(multiple, longest)
         if self._rows is not None and len(self._rows) == 0:
-            raise DataError(f"no training pair has at most {max_length} tokens per side (training.max_length)")
+            pair = "training pair" if direction is None else f"training pair of {direction.name}"
+            raise DataError(f"no {pair} has at most {max_length} tokens per side (training.max_length)")
         # `epochs.plan_epoch` relies on every row fitting into a batch.
         if batch.tokens is not None and longest > batch.tokens:
             requirement = f"must be at least {longest}, the length of the longest training pair"

@@ -123,6 +123,11 @@ class Prepared:
         warnings: list[str] = self.facts["warnings"]
         return warnings
 
+    @property
+    def unit(self) -> str:
+        """Name of the rows of the corpus: pairs, or rows if there are more languages than two."""
+        return "rows" if len(self.facts["sides"]) > 2 else "pairs"
+
     @cached_property
     def direction(self) -> Direction:
         """The last language is the target, all others are sources."""

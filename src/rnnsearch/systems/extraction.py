@@ -17,7 +17,9 @@ from rnnsearch.systems.system import choose_direction
 from rnnsearch.utils.files import atomic_folder
 
 
-def extract(folder: Path, output: Path, source: str | None = None, target: str | None = None) -> Direction:
+def extract(
+    folder: Path, output: Path, source: str | None = None, target: str | None = None, zero_shot: bool = False
+) -> Direction:
     """Write the bilingual model of one direction of a multi-way model, and return the direction.
 
     Args:
@@ -25,6 +27,7 @@ def extract(folder: Path, output: Path, source: str | None = None, target: str |
         output: The folder to write; must not exist.
         source: Source language; None for any.
         target: Target language; None for any.
+        zero_shot: True if the direction of the two languages may be one that the model was not trained on.
 
     Raises:
         ModelError: If the model is not a multi-way model, if it does not have the direction, or if `output` exists.
@@ -34,8 +37,12 @@ def extract(folder: Path, output: Path, source: str | None = None, target: str |
     system = load_system(folder, multiway=True)
     if not isinstance(system, MultiwaySystem):
         raise ModelError(f"{folder}: must be a multi-way model; got a {system.kind} model")
-    direction = choose_direction(system.directions, source, target)
+    if zero_shot and source is not None and target is not None:
+        direction = Direction((source,), target)
+    else:
+        direction = choose_direction(system.directions, source, target)
+    selected = system.select(direction)
     with atomic_folder(output) as temporary:
-        save_system(temporary, system.select(direction))
+        save_system(temporary, selected)
         write_origin([folder], temporary)
     return direction

@@ -81,11 +81,22 @@ class MultiwaySystem(Trainable[MultiwayModel]):
         """
         if direction in self._systems:
             return self._systems[direction]
-        if direction not in self.model.untrained_directions:
-            names = ", ".join(direction.name for direction in self.directions)
-            must = "must read its source language and write its target language in other directions"
-            raise ModelError(f"the model {must} to translate {direction.name} without training; it has {names}")
+        if problem := self._zero_shot_problem(direction):
+            raise ModelError(problem)
         return self._make_system(direction)
+
+    def _zero_shot_problem(self, direction: Direction) -> str | None:
+        """Return why the model cannot translate an untrained direction, or None."""
+        (source,) = direction.sources
+        sources = list(dict.fromkeys(name for trained in self.directions for name in trained.sources))
+        targets = list(dict.fromkeys(trained.target for trained in self.directions))
+        if source not in sources:
+            return f"no encoder for {source}: the model reads {_enumeration(sources)}"
+        if direction.target not in targets:
+            return f"no decoder for {direction.target}: the model writes {_enumeration(targets)}"
+        if source == direction.target:
+            return f"source and target language must be different; got {source} for both"
+        return None
 
     @cached_property
     def _systems(self) -> dict[Direction, TranslationSystem]:
@@ -271,6 +282,10 @@ def _have_same_tokens(tokenizers: Sequence[Tokenizer]) -> bool:
     return all(tokenizer.names() == names for tokenizer in tokenizers[1:])
 
 
+def _enumeration(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
 def _language_seed(seed: int, role: str, language: str) -> int:
     """Return the seed of a language's modules."""
     digest = sha256(f"{seed} {role} {language}".encode()).digest()
@@ -280,7 +295,8 @@ def _language_seed(seed: int, role: str, language: str) -> int:
 def direction_config(config: RunConfig, direction: Direction) -> RunConfig:
     """Return the config of a direction's bilingual model: its languages, their files and types of text.
 
-    TSV files and other files with all languages keep their names.
+    Files that have all languages, such as TSV files, are left out: the bilingual model would read other columns. So are
+    options that only the multi-way run has.
     """
     assert isinstance(config.model, MultiwayConfig)
     data = config.data
@@ -292,7 +308,7 @@ def direction_config(config: RunConfig, direction: Direction) -> RunConfig:
     def pair_of_files(files: str) -> str | None:
         names = files.split("|")
         if len(names) != len(data.languages):
-            return files
+            return None
         source_name, target_name = (names[column].strip() for column in columns)
         return f"{source_name}|{target_name}" if source_name and target_name else None
 
@@ -318,20 +334,29 @@ def direction_config(config: RunConfig, direction: Direction) -> RunConfig:
     sizes = [text.vocabulary, text.vocabulary]
     if text.target_vocabulary is not None:
         sizes = [text.target_vocabulary if language == data.target else text.vocabulary for language in pair]
-    text_options = {
+    text_options: dict[str, object] = {
         "type": types[0],
         "target_type": types[1] if types[1] != types[0] else None,
         "vocabulary": sizes[0],
         "target_vocabulary": sizes[1] if sizes[1] != sizes[0] else None,
+    }
+    if isinstance(text.tokenizers, dict):
+        text_options["tokenizers"] = {name: path for name, path in text.tokenizers.items() if name in pair} or None
+    training_options = {
+        "begin_from": None,
+        "transfer": None,
+        "direction_patience": None,
+        "save_directions": False,
+        "batch": config.training.batch.model_copy(update={"temperature": 1.0}),
     }
     selected = config.model_copy(
         update={
             "data": data.model_copy(update=data_options),
             "text": text.model_copy(update=text_options),
             "model": config.model.bilingual(),
-            "training": config.training.model_copy(
-                update={"batch": config.training.batch.model_copy(update={"temperature": 1.0})}
-            ),
+            "training": config.training.model_copy(update=training_options),
+            "name": None,
+            "folder": None,
         }
     )
     selected._base = config.base

@@ -118,10 +118,11 @@ def choose_direction(
         return suitable[0]
     names = ", ".join(direction.name for direction in directions)
     if source is None and target is None:
-        raise ModelError(f"the model translates in several directions ({names}); choose a source and a target language")
+        choose = "choose a source and a target language (--from and --to; source= and target= in Python)"
+        raise ModelError(f"the model translates in several directions ({names}); {choose}")
     if suitable:
         names = ", ".join(direction.name for direction in suitable)
-        missing = "a target" if target is None else "a source"
+        missing = "a target (--to; target= in Python)" if target is None else "a source (--from; source= in Python)"
         raise ModelError(f"the model has several directions with this language ({names}); choose {missing}, too")
     requested = f"from {source} to {target}"
     if source is None or target is None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rnnsearch.config import ModelConfig, RunConfig
+from rnnsearch.config import ModelConfig, MultiwayConfig, RunConfig
 from rnnsearch.data.batch import Direction
 from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.models.translation_model import TranslationModel
@@ -106,6 +106,18 @@ def _direction_name(direction: Direction) -> str:
     return f"{', '.join(direction.sources)} to {direction.target}"
 
 
+def _require_same_tags(config: RunConfig, trained: RunConfig, folder: Path) -> None:
+    """Raise ConfigError if the tags of a multi-way model stand for other target languages than those of its parent."""
+    assert isinstance(config.model, MultiwayConfig)
+    if config.model.sharing.decoders != "all":
+        return
+    targets, trained_targets = (list(dict.fromkeys(target for _, target in c.data.pairs)) for c in (config, trained))
+    if targets[: len(trained_targets)] != trained_targets:
+        must = f"must have the target languages of {folder} first, in its order ({', '.join(trained_targets)})"
+        why = "because tags are numbered by them"
+        raise ConfigError([f"data.directions: {must}, {why}; got {', '.join(targets)}"])
+
+
 def _load_begin_from(system: System[Any], folder: Path) -> str:
     """Load the parameters of a trained model; parameters that it does not have keep their random values."""
     path = "training.begin_from"
@@ -119,12 +131,16 @@ def _load_begin_from(system: System[Any], folder: Path) -> str:
     languages = system.config.data.text_languages
     transfer = system.config.training.transfer
     if isinstance(system, MultiwaySystem):
+        _require_same_tags(system.config, trained.config, folder)
         # Languages that only one of them has are left out; the attention is that of all.
         languages = tuple(language for language in languages if language in trained.tokenizers)
         new = {} if transfer is None else named_components(system.model, transfer.reinitialise, REINITIALISE)
         loaded = {name: tensor for name, tensor in loaded.items() if name in current and name not in new}
     elif transfer is not None:
         return transfer_weights(system, trained, folder)
+    elif system.config.data.tag != trained.config.data.tag:
+        tag = "no tag" if trained.config.data.tag is None else f'"{trained.config.data.tag}"'
+        raise ConfigError([f"data.tag: must be that of {folder}, {tag}; got {system.config.data.tag or 'none'}"])
     require_same_tokens(path, system, trained, languages)
     require_same_options(path, system, trained, folder)
     for name, tensor in loaded.items():

@@ -224,7 +224,7 @@ def _report_start(trainer: Trainer[Any], config: RunConfig, prepared: Prepared) 
     if trainer.batches.left_out:
         left_out = f", {trainer.batches.left_out:,} left out as longer than training.max_length"
     trainer.reporter.message(
-        f"{num_parameters:,} parameters{frozen}; {len(prepared.train):,} training pairs{left_out}; "
+        f"{num_parameters:,} parameters{frozen}; {len(prepared.train):,} training {prepared.unit}{left_out}; "
         f"{config.training.precision} on {describe_devices(trainer.device, trainer.processes)}"
     )
     needs_aligner = config.data.aligner and config.data.is_bilingual

@@ -109,8 +109,22 @@ def load(
         return translator
 
     if len(whole_system.directions) > 1 and source is None and target is None:
+        _require_some_direction(whole_system, overrides)
         return MultiwayTranslator(whole_system.directions, load_direction, whole_system.num_parameters)
     return load_direction(choose_direction(whole_system.directions, source, target))
+
+
+def _require_some_direction(system: System[Any], overrides: dict[str, Any]) -> None:
+    """Raise the error of the first direction if settings of `[search]` are valid for no direction of a system."""
+    errors = []
+    for direction in system.directions:
+        try:
+            _override_search(system.select(direction), overrides)
+        except (ConfigError, ModelError) as error:
+            errors.append(error)
+        else:
+            return
+    raise errors[0]
 
 
 def _make_translator(
