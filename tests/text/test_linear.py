@@ -46,7 +46,7 @@ from rnnsearch.serve.request_fields import FORM, JSON, MULTIPART, read_fields, t
 from rnnsearch.serve.schemas import TranslateRequest
 from rnnsearch.serve.texts import require_line
 from rnnsearch.systems import card
-from rnnsearch.text import alignments, languages, letters, subwords, terms, words
+from rnnsearch.text import alignments, languages, letters, several_sources, subwords, terms, words
 from rnnsearch.text.banned import BannedPhrases
 from rnnsearch.text.documents import FORMATS, document, document_format, read_document, xml
 from rnnsearch.text.documents.plural_forms import parse_plural_forms
@@ -61,7 +61,7 @@ from rnnsearch.text.markup.substitutes import NAMES, NUMBERS, Substitutes
 from rnnsearch.text.normalization import Normalization
 from rnnsearch.text.prefixes import PrefixReader
 from rnnsearch.text.sentences import rejoin, sentence_spans
-from rnnsearch.text.tokenizer import Replacement, Segmented
+from rnnsearch.text.tokenizer import Replacement, Segmented, SourceIds, SpelledIds
 from rnnsearch.text.tokenizer_cache import CachedTokenizer
 from rnnsearch.text.unigram import train_unigram
 from rnnsearch.text.vocabulary import UNK
@@ -249,6 +249,16 @@ def tokenizers():
 
 
 @cache
+def in_two_sources(text):
+    """Read a sentence with the text in both of two sources."""
+    tokenizer = tokenizers()[0]
+    sources = ("de", "fr")
+    several_sources.single_texts([text], sources)
+    several_sources.texts_by_source((text, text), sources)
+    several_sources.segment_several([(text, text)], sources, [tokenizer.segment, tokenizer.segment])
+    SourceIds({"de": SpelledIds(range(len(text)), [])})
+
+
 def prefix_readers():
     return [PrefixReader(tokenizer) for tokenizer in tokenizers()]
 
@@ -307,6 +317,8 @@ READERS = {
     "text.sentences.sentence_spans": (lambda text: sentence_spans(text, "de"), HARD | MARKUP),
     "text.sentences.rejoin": (rejoined, SHORT),
     "text.alignments.word_spans": (alignments.word_spans, HARD),
+    """text.several_sources.single_texts text.several_sources.texts_by_source text.several_sources.segment_several
+    text.tokenizer.SourceIds""": (in_two_sources, SHORT),
     "text.alignments.words": (alignments.words, SHORT),
     "text.alignments.word_of_token text.alignments.drop_punctuation": (words_of_tokens, SHORT),
     "text.alignments.bare_word_spans": (alignments.bare_word_spans, SHORT),
@@ -679,9 +691,10 @@ SETTINGS = frozenset({"code", "language", "languages", "level", "method", "targe
 """Parameters that are no text."""
 EXEMPT = {
     "calls entries of this list, or is only called by them": """
-        cli.io.read_parallel_lines cli.pairs.read_pairs cli.serve.read_glossaries config.run_file.load
-        data.corpus.read_chunks data.held_out.HeldOut data.preprocess.CleanedText data.split.SplitKeys
-        evaluation.adaptation.read_pairs search.unknown_words.read_dictionary text.documents.document.Document
+        cli.io.read_parallel_lines cli.io.read_sources cli.pairs.read_pairs cli.serve.read_glossaries
+        config.run_file.load data.corpus.read_chunks data.held_out.HeldOut data.preprocess.CleanedText
+        data.split.SplitKeys evaluation.contrastive.read_examples evaluation.adaptation.read_pairs
+        search.unknown_words.read_dictionary text.documents.document.Document
         text.documents.xml.XmlFile text.documents.xml.find_elements text.markup.tags.protected_element_ends
         text.documents.packed.PackedTexts text.documents.process.fill_file text.documents.process.parse_file
         text.documents.process.parse_request text.documents.process.raise_error text.documents.process.read_blocks
@@ -703,9 +716,11 @@ EXEMPT = {
         text.subwords.token_counts text.subwords.without_rare text.terms.InlineTerms text.tokenizer.SpelledIds""",
     "reads translations of a model, whose length is limited": """
         translator.confidence.correct_words translator.confidence.learn_calibration
-        translator.confidence.reliability_bins translator.translation.Translation metrics.reranking.NBestLists""",
+        translator.confidence.reliability_bins translator.translation.Translation translator.translation.with_sources
+        metrics.reranking.NBestLists""",
     "in tests/stress: bombs.py, engine_files.py and folders.py measure files of models and stores": """
         accel.program_writer.load_arrays align.aligner.Aligner bulk.encoding.from_bytes bulk.encoding.from_json
+        data.corpora.catalog.read_tatoeba_rows
         bulk.jobs.Done bulk.jobs.read_manifest bulk.stores.FolderStore bulk.stores.Store bulk.stores.UrlStore
         data.corpora.bible.read_verses data.id_store.ParallelIds engine.file.read_header
         engine.recurrent.RecurrentModel engine.rnnsearch.RNNsearchModel engine.stored.read_array
