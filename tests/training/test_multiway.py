@@ -17,6 +17,7 @@ from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, DataError, Interrupted
 from rnnsearch.objectives.multiway import MultiwayLikelihood
 from rnnsearch.systems.dev_scores import DevScore
+from rnnsearch.systems.extraction import extract
 from rnnsearch.systems.folder import load_system, save_system
 from rnnsearch.systems.multiway import MultiwayEvaluator, mean_score
 from rnnsearch.systems.warm_start import load_initial_weights
@@ -235,6 +236,13 @@ def test_best_weights_of_each_direction_are_a_bilingual_model(
         [best] = [row for row in facts["history"] if row["best"] and row["update"] == update]
         assert (best["dev_nll"], best["dev_nll_per_word"]) == (score, score / 2)
         assert (folder / "card.md").read_text().startswith(f"# {source} → cc, a recurrent translation model\n")
+        extract(tmp_path / "run", tmp_path / name, source)
+        extracted = json.loads((tmp_path / name / "training.json").read_text())
+        history = [row["dev_nll"] for row in extracted["history"]]
+        assert history == ([1.0, 2.0, 3.0] if source == "aa" else [3.0, 2.0, 3.0])
+        assert [row["best"] for row in extracted["history"]] == [True, False, False]
+        assert extracted["pair"] == [source, "cc"] and "directions" not in extracted
+        assert (tmp_path / name / "card.md").read_text().startswith(f"# {source} → cc, a recurrent translation model\n")
 
 
 def test_further_language_starts_from_a_trained_model(learn: Learn, tmp_path: Path):

@@ -284,6 +284,7 @@ def _run_tables(
     tables = config.model_dump(mode="json", exclude_none=True)
     source, target = config.data.languages
     files = {name: f"{TEXT_FOLDER}/{name}.{source}|{TEXT_FOLDER}/{name}.{target}" for name in ("new", "old", "dev")}
+    kept = {name: value for name, value in tables["data"].items() if name in ("tag", "cleaning")}
     train = [files["new"]]
     weights = [1.0]
     if old.train:
@@ -291,7 +292,7 @@ def _run_tables(
         weights.append(min(1.0, max(0.001, len(new.train) / len(old.train))))
     test = f"{TEXT_FOLDER}/test.{source}|{TEXT_FOLDER}/test.{target}"
     tables["data"] = {"source": source, "target": target, "train": train, "weights": weights, "dev": files["dev"]}
-    tables["data"] |= {"test": test, "aligner": False, "cleaning": tables["data"].get("cleaning", {})}
+    tables["data"] |= {"test": test, "aligner": False, **kept}
     learned = ("vocabulary", "target_vocabulary", "joint", "side_min_count", "min_count", "inline_terms")
     text = {name: value for name, value in tables["text"].items() if name not in learned}
     tables["text"] = text | {"tokenizers": str(model.resolve())}

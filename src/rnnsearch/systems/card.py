@@ -11,7 +11,8 @@ tests/stress/folders.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -168,6 +169,18 @@ class LearningStatistics:
     """Mean negative log-likelihood per training sentence in nats."""
     dev_nll: float | None = None
     """Mean negative log-likelihood per dev sentence in nats."""
+
+
+def direction_history(history: Sequence[Mapping[str, Any]], direction: str) -> list[dict[str, Any]]:
+    """Return the history of a multi-way run with the scores of one direction."""
+    rows = []
+    for row in history:
+        scores = {key.partition(" ")[0]: value for key, value in row.items() if key.endswith(f" {direction}")}
+        others = {key: value for key, value in row.items() if " " not in key}
+        if "dev_nll_per_word" in scores:
+            scores["dev_perplexity"] = math.exp(min(scores["dev_nll_per_word"], 100.0))  # no overflow
+        rows.append({**others, **scores, "best": direction in row.get("best_directions", ())})
+    return rows
 
 
 def statistics_table(systems: Sequence[LearningStatistics]) -> list[list[str]]:

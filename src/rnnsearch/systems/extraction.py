@@ -10,11 +10,12 @@ from pathlib import Path
 
 from rnnsearch.data.batch import Direction
 from rnnsearch.errors import ModelError
-from rnnsearch.systems.card import write_origin
+from rnnsearch.systems.card import TRAINING_FILE, direction_history, load_training_facts, write_card, write_origin
 from rnnsearch.systems.folder import load_system, save_system
 from rnnsearch.systems.multiway import MultiwaySystem
 from rnnsearch.systems.system import choose_direction
-from rnnsearch.utils.files import atomic_folder
+from rnnsearch.systems.translation import TranslationSystem
+from rnnsearch.utils.files import atomic_folder, write_json
 
 
 def extract(
@@ -45,4 +46,25 @@ def extract(
     with atomic_folder(output) as temporary:
         save_system(temporary, selected)
         write_origin([folder], temporary)
+        if direction in system.directions and (folder / TRAINING_FILE).is_file():
+            _write_training_facts(folder, temporary, selected, direction)
     return direction
+
+
+def _write_training_facts(folder: Path, output: Path, system: TranslationSystem, direction: Direction) -> None:
+    """Write what a run has recorded about one of its directions, and the model card."""
+    facts = load_training_facts(folder)
+    facts.pop("directions", None)
+    languages = system.config.data.languages
+    history = direction_history(facts["history"], direction.name)
+    # The weights are those of the best mean over all directions.
+    best = [row["best"] for row in facts["history"]]
+    facts |= {
+        "kind": system.kind,
+        "pair": list(languages),
+        "parameters": system.num_parameters,
+        "vocabulary": [len(system.tokenizers[language]) for language in languages],
+        "history": [{**row, "best": is_best} for row, is_best in zip(history, best, strict=True)],
+    }
+    write_json(output / TRAINING_FILE, facts)
+    write_card(output)

@@ -210,7 +210,7 @@ def _build(
 ) -> MultiwayModel:
     """Return a multi-way model, initialised if there is a seed.
 
-    The first direction is initialised like a bilingual model, and every other language by random numbers of its own,
+    The first direction is initialised like a bilingual model, and every other language by separate random numbers,
     so that a further language does not change the others.
     """
     bilingual = options.bilingual()

@@ -26,7 +26,7 @@ from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ModelError
 from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.ops.device import describe_device, precision
-from rnnsearch.systems.card import TRAINING_FILE, write_card
+from rnnsearch.systems.card import TRAINING_FILE, direction_history, write_card
 from rnnsearch.systems.folder import WEIGHTS
 from rnnsearch.systems.system import System
 from rnnsearch.training.loop import Trainer
@@ -190,22 +190,10 @@ def describe_run(trainer: Trainer[Any], output: OutputFolder, prepared: Prepared
         "torch": torch.__version__,
         "python": platform.python_version(),
         "date": time.strftime("%Y-%m-%d"),
-        "history": state.history if direction is None else _direction_history(state.history, direction),
+        "history": state.history if direction is None else direction_history(state.history, direction),
     }
     write_json(output.folder / TRAINING_FILE, facts)
     write_card(output.folder)
-
-
-def _direction_history(history: Sequence[Mapping[str, Any]], direction: str) -> list[dict[str, Any]]:
-    """Return the history of a multi-way run with the scores of one direction."""
-    rows = []
-    for row in history:
-        scores = {key.partition(" ")[0]: value for key, value in row.items() if key.endswith(f" {direction}")}
-        others = {key: value for key, value in row.items() if " " not in key}
-        if "dev_nll_per_word" in scores:
-            scores["dev_perplexity"] = math.exp(min(scores["dev_nll_per_word"], 100.0))  # no overflow
-        rows.append({**others, **scores, "best": direction in row.get("best_directions", ())})
-    return rows
 
 
 def _direction_facts(system: System[Any]) -> dict[str, Any]:
