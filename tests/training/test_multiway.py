@@ -15,6 +15,7 @@ from rnnsearch.data.batch import Direction
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, DataError, Interrupted
+from rnnsearch.evaluation.adaptation import MIN_PAIRS, AdaptationOptions, adapt
 from rnnsearch.objectives.multiway import MultiwayLikelihood
 from rnnsearch.systems.dev_scores import DevScore
 from rnnsearch.systems.extraction import extract
@@ -293,6 +294,24 @@ def test_target_languages_of_a_shared_decoder_keep_their_order(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"data.directions: must have the target languages .* \(de, en\)") as error:
         load_into("de-en", "en-de")
     assert str(error.value).endswith("because tags are numbered by them; got en, de")
+
+
+def test_model_that_continues_from_a_tagged_direction_keeps_the_tag(tmp_path: Path):
+    sharing = {"encoders": "all", "decoders": "all"}
+    save_system(tmp_path / "model", untrained_multiway("en-de", "de-en", text_type="bpe", sharing=sharing))
+    extract(tmp_path / "model", tmp_path / "en-de", "en")
+    lines = [f"{' '.join(row)}\t{' '.join(row[::-1])}\n" for row in random_sentences(3, 2 * MIN_PAIRS, 2, 6)]
+    (tmp_path / "new.tsv").write_text("".join(lines))
+    options = AdaptationOptions(settings=("training.max_updates=1",))
+    adapt(tmp_path / "en-de", [str(tmp_path / "new.tsv")], tmp_path / "adapted", options, Recorder())
+    assert load_system(tmp_path / "adapted").config.data.tag == "<0x04>"
+    config = load_system(tmp_path / "en-de").config
+    training = config.training.model_copy(update={"begin_from": str(tmp_path / "en-de")})
+    data = config.data.model_copy(update={"tag": None})
+    system = load_system(tmp_path / "en-de")
+    untagged = replace(system, config=config.model_copy(update={"training": training, "data": data}))
+    with pytest.raises(ConfigError, match=r'data.tag: must be that of .*, "<0x04>"; got none'):
+        load_initial_weights(untagged)
 
 
 def test_error_about_long_pairs_names_the_direction(learn: Learn):
