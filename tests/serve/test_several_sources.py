@@ -52,6 +52,14 @@ def test_string_is_the_first_source(client: TestClient) -> None:
     assert plain["text"] == array["text"]
 
 
+def test_files_need_a_model_with_one_source(client: TestClient) -> None:
+    for fields in ({"model": "en-fr-de"}, {"model": "en-fr-de", "source": "auto"}):
+        response = client.post("/v1/files", files={"file": ("a.txt", b"a b\n")}, data=fields)
+        assert response.status_code == 400
+        assert response.json()["error"] == "files need a model with one source; the model en-fr-de has en and fr"
+    assert client.post("/v1/files", files={"file": ("a.txt", b"a b\n")}, data={"model": "en-de"}).status_code == 202
+
+
 def test_models_list_their_sources(client: TestClient) -> None:
     rows = {row["name"]: row for row in client.get("/v1/models").json()["models"]}
     assert rows["en-fr-de"]["sources"] == ["en", "fr"]

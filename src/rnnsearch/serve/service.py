@@ -240,14 +240,18 @@ class Service:
         """Return the possible models for a file, one per source language; several only with source `auto`.
 
         Raises:
-            ServeError: As in `Registry.find`.
+            ServeError: As in `Registry.find`, or with status 400 if all models have several sources.
         """
-        if source != AUTO:
-            return [self.registry.find(model, source, target)]
-        languages = self.translations.source_languages(target, model)
-        if not languages:
-            return [self.registry.find(model, None, target)]  # raises an error, because there is no such model
-        return [self.registry.find(model, language, target) for language in languages]
+        languages: list[str | None] = [source]
+        if source == AUTO:
+            # Without languages, `find` raises an error, because there is no such model.
+            languages = [*self.translations.source_languages(target, model)] or [None]
+        models = [self.registry.find(model, language, target) for language in languages]
+        with_one_source = [info for info in models if not info.sources]
+        if not with_one_source:
+            name, sources = models[0].name, " and ".join(models[0].sources)
+            raise ServeError(400, f"files need a model with one source; the model {name} has {sources}")
+        return with_one_source
 
     async def save_suggestion(self, row: Mapping[str, str]) -> None:
         """Append a better translation from a user to the suggestions file, as one line of JSON.
