@@ -316,7 +316,7 @@ def test_compression_prunes_iteratively(script, output):
     assert all(row["classes"]["all"] == pytest.approx(row["sparsity"], abs=0.001) for row in results)
     assert {"target_embedding, output", "decoder.attention"} <= results[0]["classes"].keys()
     assert all(len(row["pruned"]) == len(row["retrained"]) == 4 for row in results)
-    assert (output / "table.md").read_text(encoding="utf-8").count("\n| ") == 3
+    assert (output / "table.md").read_text(encoding="utf-8").count("\n| ") == 4
     assert (output / "classes.md").is_file() and (output / "bleu-by-sparsity.png").is_file()
     for invalid in (["--sparsities", "0.9", "0.5"], ["--schemes", "blind"]):
         with pytest.raises(SystemExit):

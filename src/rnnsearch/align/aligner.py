@@ -54,7 +54,7 @@ FOLDER = "aligner"
 VOCABULARY_SIZES = (1000, 2000, 5000)
 """Maximum vocabulary size per language of each segmentation."""
 LARGE_VOCABULARY_SIZES = VOCABULARY_SIZES[1:]
-"""Those for large texts, of which shorter tokens take much of the time but do not help (docs/results/aligner.md)."""
+"""Vocabulary sizes for large texts; the smallest takes time but hardly helps (docs/results/aligner.md)."""
 LARGE_HMM_ROUNDS = 4
 """Number of rounds of the HMM on large texts."""
 LARGE_TEXT_WORDS = 1_000_000
