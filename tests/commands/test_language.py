@@ -208,7 +208,10 @@ LM = {"preset": "lm-lstm", "data": {"target": "de", "train": ["x.de"]}}
         (["model.netwrk.size=3"], 'model.netwrk: unknown option (did you mean "network"?)'),
         (["model.dropout.embeding=0.3"], 'model.dropout.embeding: unknown option (did you mean "embedding"?)'),
         (["model.encoder.size=3"], "model.encoder: unknown option"),
-        (["model.kind=languag-model"], 'model.kind: must be one of translation, language-model; got "languag-model"'),
+        (
+            ["model.kind=languag-model"],
+            'model.kind: must be one of translation, language-model, multiway; got "languag-model"',
+        ),
         ([FEED_FORWARD], "whose input model.network.direct enlarges; remove one"),
         ([FEED_FORWARD, "model.tie=none", "model.dropout.state=0.2"], "has no effect with a feed-forward network"),
         (
