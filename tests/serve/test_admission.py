@@ -369,6 +369,23 @@ def test_client_that_abandons_requests_is_served_only_while_it_waits(monkeypatch
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(("status", "waits"), [(200, []), (403, []), (429, [0.2])])
+def test_response_about_too_many_requests_waits(monkeypatch, status, waits):
+    slept = []
+
+    async def sleep(seconds):
+        slept.append(seconds)
+
+    async def ignore(*_):
+        return {"type": "http.request"}
+
+    monkeypatch.setattr(admission.asyncio, "sleep", sleep)
+    control = AdmissionControl(Response(status_code=status), Settings())
+    scope = {"type": "http", "method": "GET", "path": "/x", "headers": [(b"host", b"localhost")], "client": ("::1", 1)}
+    asyncio.run(control(scope, ignore, ignore))
+    assert slept == waits
+
+
 def test_health_responds_while_long_texts_are_split(url):
     durations = [0.0]
     done = threading.Event()

@@ -20,6 +20,7 @@ from rnnsearch.utils.origin_check import RequestOrigin, rejection
 MAX_HEADERS = 100
 MAX_BODY_SECONDS = 60.0  # time until the whole body must have arrived
 ABANDONED_WAIT_SECONDS = 0.2  # wait of a request whose client has abandoned many
+TOO_MANY_REQUESTS_WAIT_SECONDS = 0.2  # wait of a response with status 429
 WORKING_PATHS = frozenset({"/translate", "/MTRestService/TranslateJson"})
 """Paths on which GET requests cause work, so that pages of other sites must not send them."""
 
@@ -33,7 +34,7 @@ class AdmissionControl:
     that does not arrive in time, 413 for a body that is too large.
 
     The requests of a client that has abandoned many wait for a moment, and only those whose client is still there then
-    are read.
+    are read. Responses with status 429 wait, too, so that a client that ignores them takes little processor time.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
@@ -65,6 +66,8 @@ class AdmissionControl:
         reader = _BodyReader(receive, self._max_body(headers), first)
 
         async def counted_send(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == 429:
+                await asyncio.sleep(TOO_MANY_REQUESTS_WAIT_SECONDS)
             if message["type"] == "http.response.body" and not message.get("more_body"):
                 if reader.has_disconnected:
                     self._abandoned.count(client)
