@@ -1,6 +1,7 @@
 """Compare bilingual with multi-way models on Tatoeba sentences in English, German, French, Spanish and Japanese.
 
     python reproduce/multiway.py --sizes 5000 10000 --seeds 1 2 3
+    python reproduce/multiway.py --languages de fr es --sizes 3000 --seeds 1
 
 Dev and test have sentences in all five languages; no training row shares a sentence with them. For each size, the
 first rows that have both languages are the training text of a pair; size 0 is all rows. Systems:
@@ -63,9 +64,15 @@ class Direction(NamedTuple):
         return f"{self.source}-{self.target}"
 
 
-TO_ENGLISH = [Direction(language, PIVOT) for language in OTHERS]
-FROM_ENGLISH = [Direction(PIVOT, language) for language in OTHERS]
-DIRECTIONS = {"to-en": TO_ENGLISH, "from-en": FROM_ENGLISH, "both": TO_ENGLISH + FROM_ENGLISH}
+DIRECTIONS = ("to-en", "from-en", "both")
+"""Choices of `--directions`."""
+
+
+def directions_of(choice: str, languages: Sequence[str]) -> list[Direction]:
+    """Return the directions between English and other languages, for a choice of `--directions`."""
+    to_english = [Direction(language, PIVOT) for language in languages]
+    from_english = [Direction(PIVOT, language) for language in languages]
+    return {"to-en": to_english, "from-en": from_english, "both": to_english + from_english}[choice]
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -73,6 +80,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="+", type=int, default=[5_000, 10_000, 0], help="pairs per language; 0: all")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--languages", nargs="+", default=list(OTHERS), choices=OTHERS, help="in addition to English")
     parser.add_argument("--directions", default="to-en", choices=DIRECTIONS)
     parser.add_argument("--dev-rows", type=int, default=500, help="sentences of the dev set")
     parser.add_argument("--test-rows", type=int, default=1_000, help="sentences of the test set")
@@ -101,6 +109,8 @@ class Corpus:
             for language, column in zip(LANGUAGES, zip(*compress(rows, parts == part), strict=True), strict=True):
                 write_lines(self.folder / f"{name}.{language}", column)
         train = list(compress(rows, parts == TRAIN))
+        for language, column in zip(LANGUAGES, zip(*train, strict=True), strict=True):
+            write_lines(self.folder / f"train.{language}", column)
         for index, language in enumerate(OTHERS):
             pairs = list(dict.fromkeys((row[index], row[-1]) for row in train if row[index]))
             write_lines(self.folder / f"train-{language}.{language}", [pair[0] for pair in pairs])
@@ -124,19 +134,34 @@ class Corpus:
         """Return the `[data]` table of one direction."""
         language = direction.source if direction.target == PIVOT else direction.target
         files = self.train_files(language, size)
-        held_out = {part: "|".join(f"{self.folder}/{part}.{name}" for name in direction) for part in ("dev", "test")}
         train = "|".join(str(files[name]) for name in direction)
-        return {"source": direction.source, "target": direction.target, "train": [train], **held_out}
+        return {"source": direction.source, "target": direction.target, "train": [train], **self.held_out(direction)}
 
     def multiway(self, directions: Sequence[Direction], size: int) -> dict[str, Any]:
         """Return the `[data]` table of several directions."""
+        others = [name for name in OTHERS if any(name in direction for direction in directions)]
         train = []
-        for language in OTHERS:
+        for language in others:
             files = self.train_files(language, size)
-            train.append("|".join(str(files.get(name, "")) for name in LANGUAGES))
-        held_out = {part: "|".join(f"{self.folder}/{part}.{name}" for name in LANGUAGES) for part in ("dev", "test")}
+            train.append("|".join(str(files.get(name, "")) for name in (*others, PIVOT)))
         names = [str(direction) for direction in directions]
-        return {"source": list(OTHERS), "target": PIVOT, "train": train, "directions": names, **held_out}
+        held_out = self.held_out([*others, PIVOT])
+        return {"source": others, "target": PIVOT, "train": train, "directions": names, **held_out}
+
+    def held_out(self, languages: Sequence[str]) -> dict[str, str]:
+        """Return the `dev` and `test` files of some languages."""
+        return {part: "|".join(f"{self.folder}/{part}.{name}" for name in languages) for part in ("dev", "test")}
+
+    def common_rows(self, languages: Sequence[str], size: int) -> dict[str, Path]:
+        """Return the files, by language, of the first training rows that have all of these languages."""
+        prefix = self.folder / f"train-{'+'.join(languages)}-{size or 'all'}"
+        files = {language: prefix.with_name(f"{prefix.name}.{language}") for language in languages}
+        if not all(file.is_file() for file in files.values()):
+            columns = [read_lines(self.folder / f"train.{language}") for language in languages]
+            rows = list(dict.fromkeys(row for row in zip(*columns, strict=True) if all(row)))
+            for file, column in zip(files.values(), zip(*rows[: size or None], strict=True), strict=True):
+                write_lines(file, column)
+        return files
 
 
 def write_lines(path: Path, lines: Sequence[str]) -> None:
@@ -187,7 +212,7 @@ class Experiment(NamedTuple):
 
 def plan_experiments(args: argparse.Namespace) -> Iterator[Experiment]:
     """Yield all experiments; within a size and a seed, those of the first system come first."""
-    directions = DIRECTIONS[args.directions]
+    directions = directions_of(args.directions, args.languages)
     for size in args.sizes:
         for seed in args.seeds:
             for system in args.systems:

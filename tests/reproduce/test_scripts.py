@@ -13,6 +13,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from rnnsearch.data.corpora import catalog
 
@@ -51,6 +52,10 @@ def write_corpus(folder: Path, languages: tuple[str, str]) -> None:
 
 def write_lines(path: Path, lines: list[str]) -> None:
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def read_lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
 
 
 def read_json(path: Path):
@@ -354,17 +359,61 @@ def test_distillation_trains_students(script, output, tmp_path):
     assert (output / "sequence-level" / "model.safetensors").is_file()  # interpolation is fine-tuned from it
 
 
-def test_multiway_compares_bilingual_and_shared_models(script, output, monkeypatch):
+@pytest.fixture
+def tatoeba(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """Put a few rows in place of Tatoeba's; one of them misses three languages."""
     texts = ["a cat", "the dog", "one bird", "two trees", "my house", "a door", "red sun", "old moon"]
     rows = [tuple(f"{language} {text}" for language in ("de", "fr", "es", "ja", "en")) for text in texts]
     rows[3] = ("de two trees", "", "", "", "en two trees")
     monkeypatch.setattr(catalog, "read_tatoeba_rows", lambda _languages: iter(rows))
-    settings = [*TINY, "model.decoder.readout=6", "training.average=0", "text.vocabulary=300"]
-    sizes = ["--sizes", "4", "--seeds", "1", "--dev-rows", "1", "--test-rows", "2"]
-    script("multiway", *sizes, "--systems", "bilingual", "shared attention", "--set", *settings)
+    return rows
+
+
+TATOEBA_SIZES = ["--sizes", "4", "--seeds", "1", "--dev-rows", "1", "--test-rows", "2"]
+TATOEBA_SETTINGS = [*TINY, "training.average=0", "text.vocabulary=300"]
+
+
+@pytest.mark.usefixtures("tatoeba")
+def test_multiway_compares_bilingual_and_shared_models(script, output):
+    settings = [*TATOEBA_SETTINGS, "model.decoder.readout=6"]
+    script("multiway", *TATOEBA_SIZES, "--systems", "bilingual", "shared attention", "--set", *settings)
     table = (output / "table.md").read_text(encoding="utf-8").splitlines()
     assert len(table) == 2 + 4 + 4
     assert "| 4 | 1 | ja-en | shared attention |" in table[-1]
+
+
+@pytest.mark.usefixtures("tatoeba")
+def test_multiway_of_selected_languages(script, output):
+    settings = [*TATOEBA_SETTINGS, "model.decoder.readout=6"]
+    languages = ["--languages", "fr", "es", "--directions", "from-en"]
+    script("multiway", *TATOEBA_SIZES, *languages, "--systems", "target tags", "--set", *settings)
+    table = (output / "table.md").read_text(encoding="utf-8").splitlines()
+    assert [row.split(" | ")[2] for row in table[2:]] == ["en-fr", "en-es"]
+
+
+def test_multisource_uses_rows_with_all_languages(script, output, tatoeba):
+    systems = ["--sources", "de", "fr", "--target", "en", "--systems", "de", "early averaging"]
+    script("multisource", *TATOEBA_SIZES, *systems, "--set", *TATOEBA_SETTINGS, "model.decoder.maxout=6")
+    columns = [read_lines(output / "text" / f"train-de+fr+en-4.{language}") for language in ("de", "fr", "en")]
+    rows = list(zip(*columns, strict=True))
+    assert len(rows) == 4
+    assert set(rows) <= {(row[0], row[1], row[4]) for row in tatoeba if row[1]}
+    table = (output / "4-1" / "table.md").read_text(encoding="utf-8").splitlines()
+    assert [row.split(" | ")[0] for row in table[2:]] == ["| de", "| early averaging"]
+
+
+@pytest.mark.usefixtures("tatoeba")
+def test_transfer_starts_children_from_the_parent(script, output):
+    settings = [*TATOEBA_SETTINGS, "model.decoder.readout=6"]
+    script("transfer", *TATOEBA_SIZES, "--set", *settings)
+    table = (output / "es-4-1" / "table.md").read_text(encoding="utf-8").splitlines()
+    assert [row.split(" | ")[0] for row in table[2:]] == ["| from scratch", "| random rows", "| rows by token"]
+    folders = [output / "parent-fr-en" / "fr-en", output / "es-4-1" / "random-rows"]
+    parent, child = (load_file(folder / "model.safetensors") for folder in folders)
+    assert torch.equal(parent["target_embedding.weight"], child["target_embedding.weight"])
+    assert not torch.equal(parent["source_embedding.weight"], child["source_embedding.weight"])
+    with pytest.raises(SystemExit):
+        script("transfer", "--child", "fr")
 
 
 def test_scenes_scores_and_draws_attention(script, output, monkeypatch):
