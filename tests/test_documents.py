@@ -1,5 +1,7 @@
 """Translation of documents by models that read previous sentences."""
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from rnnsearch.search.decode import decode_all
 from rnnsearch.search.scorer import Scorer
 from rnnsearch.systems.ensemble import EnsembleSystem
 from rnnsearch.systems.folder import save_system
+from rnnsearch.text.alignments import format_pharaoh
 from rnnsearch.text.several_sources import require_texts
 from rnnsearch.text.tokenizer import SourceIds, SpelledIds
 from rnnsearch.text.vocabulary import BOS
@@ -192,6 +195,114 @@ def test_command_translates_documents_line_by_line(translator, folder, tmp_path,
     assert result.out == wanted + "\n"
     assert run("translate", folder, "-i", source, "--split", "lines").out != result.out
     assert "2 previous sentences" in run("inspect", folder).out
+
+
+@pytest.fixture
+def pair_files(tmp_path: Path) -> tuple[Path, Path, list[str], list[str], list[int]]:
+    """Return files of documents and of their translations, the lines with text, and the document of each."""
+    sources = [sentence for document in DOCUMENTS for sentence in document]
+    numbers = [number for number, document in enumerate(DOCUMENTS) for _ in document]
+    targets = [TEXT["de"][index % 3] for index in range(len(sources))]
+    files = []
+    for name, lines in (("source", sources), ("target", targets)):
+        path = tmp_path / name
+        text = ""
+        for index, line in enumerate(lines):
+            text += "\n" if index and numbers[index] != numbers[index - 1] else ""
+            text += line + "\n"
+        path.write_text(text)
+        files.append(path)
+    return files[0], files[1], sources, targets, numbers
+
+
+@pytest.mark.parametrize("squared_characters", [1, 2000, 1 << 20])
+def test_commands_score_and_align_documents(translator, folder, pair_files, monkeypatch, squared_characters):
+    source, target, sources, targets, numbers = pair_files
+    monkeypatch.setattr("rnnsearch.cli.io.MAX_CHUNK_SQUARED_CHARACTERS", squared_characters)
+    expected = translator.score(translator.with_context(sources, numbers, targets), targets)
+    lines = run("score", folder, source, target, "--documents").lines
+    assert [lines[3], lines[5]] == ["0.000000"] * 2, "the empty lines"
+    scores = [float(line) for index, line in enumerate(lines) if index not in (3, 5)]
+    assert scores == pytest.approx([pair.log_prob for pair in expected], abs=1e-4)
+    alone = [float(line) for line in run("score", folder, source, target).lines]
+    assert scores[0] == pytest.approx(alone[0], abs=1e-4) and abs(scores[1] - alone[1]) > 1e-3
+    for by in ("attention", "posterior") if translator.system.can("posterior") else ("attention",):
+        links = run("align", folder, source, target, "--documents", "--by", by).lines
+        aligned = translator.score(translator.with_context(sources, numbers, targets), targets, by)
+        assert [line for index, line in enumerate(links) if index not in (3, 5)] == [
+            format_pharaoh(pair.alignment) for pair in aligned
+        ]
+
+
+def test_forced_decoding_reads_sentences_in_their_letter_case(translator):
+    source, target = "THE SMALL CAT SEES THE DOG.", TEXT["de"][0].upper()
+    [alone] = translator.score([source], [target])
+    [in_order] = translator.score(translator.with_context([source], [0]), [target])
+    assert in_order.log_prob == pytest.approx(alone.log_prob)
+    assert in_order.source_tokens == alone.source_tokens
+
+
+def test_lines_that_are_too_long_are_no_context_of_scores(folder, pair_files):
+    source, target, *_ = pair_files
+    lines = source.read_text().splitlines()
+    scores = run("score", folder, source, target).lines
+    lines[0] = "cat " * 99
+    source.write_text("".join(f"{line}\n" for line in lines))
+    result = run("score", folder, source, target, "--documents", "--max-symbols", "60")
+    assert result.lines[0] == "" and f"{source}:1: must have at most 60 tokens" in result.err
+    assert float(result.lines[1]) == pytest.approx(float(scores[1]), abs=1e-4)
+
+
+def test_both_directions_read_their_contexts(folder, pair_files, tmp_path):
+    source, target, sources, targets, numbers = pair_files
+    reverse = with_context(untrained(BAHDANAU, "bpe", ("de", "en")))
+    save_system(tmp_path / "reverse", reverse)
+    options = ("--by", "attention", "--reverse", tmp_path / "reverse", "--symmetrise", "union")
+    links = run("align", folder, source, target, "--documents", *options)
+    assert links.code == 0, links.err
+    forward, backward = rnnsearch.load(folder), rnnsearch.load(tmp_path / "reverse")
+    there = forward.score(forward.with_context(sources, numbers, targets), targets, "attention")
+    back = backward.score(backward.with_context(targets, numbers, sources), sources, "attention")
+    union = []
+    for one, other in zip(there, back, strict=True):
+        union.append(format_pharaoh({*one.alignment, *((s, t) for t, s in other.alignment)}))
+    assert [line for line in links.lines if line] == union
+
+
+def test_documents_of_pairs_must_be_those_of_a_model_that_reads_them(folder, pair_files, tmp_path):
+    source, target, *_ = pair_files
+    plain = write_model(tmp_path / "plain", BAHDANAU, "bpe")
+    for command in ("score", "align"):
+        result = run(command, plain, source, target, "--documents")
+        assert result.code == 1 and "reads previous sentences (data.context)" in result.err
+    target.write_text(target.read_text().replace("\n\n", "\ntext\n"))
+    result = run("score", folder, source, target, "--documents")
+    assert result.code == 1
+    assert f"{target}:4: must be empty, because the line of {source}, which ends a document, is" in result.err
+
+
+def test_aligner_has_no_context(folder, pair_files, tmp_path):
+    source, target, *_ = pair_files
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    assert run("aligner", copy, source, target).code == 0
+    result = run("align", copy, source, target, "--documents")
+    assert result.code == 2 and "--documents has no effect on the aligner" in result.err
+    translator = rnnsearch.load(copy)
+    lines = TEXT["en"], TEXT["de"]
+    in_context = translator.with_context(lines[0], [0] * 3, lines[1])
+    assert translator.align(in_context, lines[1]) == translator.align(*lines)
+
+
+def test_evaluation_aligns_references_in_context(folder, pair_files, tmp_path):
+    source, target, *_ = pair_files
+    gold = tmp_path / "gold"
+    links = run("align", folder, source, target, "--documents", "--by", "attention").lines
+    gold.write_text("".join(f"{line}\n" for line in links if line))
+    scores = tmp_path / "scores.json"
+    options = ("--alignments", gold, "--by", "attention", "--no-card", "-o", scores)
+    assert run("evaluate", folder, source, target, "--documents", *options).code == 0
+    assert json.loads(scores.read_text())["alignment"]["aer"] == 0
 
 
 def test_command_rejects_models_and_options_without_documents(folder, tmp_path):

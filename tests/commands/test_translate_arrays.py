@@ -1,5 +1,7 @@
 """Training on arrays, and `rnnsearch translate` and Python with models that read arrays."""
 
+import json
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ import tomli_w
 import rnnsearch
 from rnnsearch.errors import DataError, RnnsearchError
 from rnnsearch.serve.registry import read_model_info
+from rnnsearch.systems.card import load_scores
+from rnnsearch.text.alignments import format_pharaoh
 from rnnsearch.training.progress import RunLog
 from tests.command_line import run
 from tests.training.toys import HARD_ATTENTION
@@ -125,6 +129,7 @@ def test_model_that_reads_arrays_rejects_text(images, tmp_path):
         ["translate", model, "-i", tmp_path / "a.en"],
         ["evaluate", model, tmp_path / "a.en", tmp_path / "a.en"],
         ["score", model, tmp_path / "a.en", tmp_path / "a.en"],
+        ["tune", model, tmp_path / "a.en", tmp_path / "a.en"],
         ["candidates", model, tmp_path / "a.en", tmp_path / "a.en"],
         ["align", model, tmp_path / "a.en", tmp_path / "a.en"],
         ["calibrate", model, tmp_path / "a.en", tmp_path / "a.en"],
@@ -158,6 +163,68 @@ def test_scores_and_plots_of_arrays(images, tmp_path):
     assert scored.plot(tmp_path / "plot.png").is_file()
     assert scored.source_words == ("1,1", "1,2", "2,1", "2,2")
     assert scored.word_attention.shape == (3, 4)
+
+
+def test_commands_score_align_and_evaluate_arrays(images, tmp_path):
+    model, source, target = images / "run", images / "test.npy", images / "test.en"
+    translator = rnnsearch.load(model)
+    arrays = list(np.load(source))
+    references = target.read_text().splitlines()
+    scored = translator.score(arrays, references)
+    result = run("score", model, source, target)
+    assert [float(line) for line in result.lines] == pytest.approx([pair.log_prob for pair in scored], abs=1e-4)
+    rows = run("score", model, source, target, "--format", "json").rows
+    assert [row["source_tokens"] for row in rows] == [["1,1", "1,2", "2,1", "2,2"]] * 7
+    links = run("align", model, source, target)
+    assert links.lines == [format_pharaoh(pair.alignment) for pair in scored]
+
+    scores = tmp_path / "scores.json"
+    gold = tmp_path / "gold"
+    gold.write_text(links.out)
+    result = run(
+        *("evaluate", model, source, target, "-o", scores, "--alignments", gold, "--by", "attention"),
+        *("--report", tmp_path / "report"),
+    )
+    assert result.code == 0, result.err
+    evaluation = json.loads(scores.read_text())
+    assert evaluation["alignment"]["aer"] == 0
+    assert "by_length" not in evaluation and "no_unk" not in evaluation
+    translations = (tmp_path / "report" / "translations.txt").read_text().splitlines()
+    assert translations == [translation.text for translation in translator.translate(arrays)]
+    assert load_scores(model)[-1]["set"] == "test.npy"
+    result = run("report", model, "-o", tmp_path / "run.html")
+    assert result.code == 0, result.err
+    assert "10 en tokens" in (tmp_path / "run.html").read_text()
+
+
+def test_calibration_and_tuning_read_arrays(images, tmp_path):
+    write_images(tmp_path, "many", 120, seed=4)
+    source, target = tmp_path / "many.npy", tmp_path / "many.en"
+    copy = tmp_path / "copy"
+    shutil.copytree(images / "run", copy, ignore=shutil.ignore_patterns("checkpoints", "data"))
+    result = run("calibrate", copy, source, target)
+    assert result.code == 0, result.err
+    assert rnnsearch.load(copy).translate(np.load(source)[0]).confidence is not None
+    result = run("tune", copy, source, target, "--values", "beam=1,2", "--dry-run")
+    assert result.code == 0 and "beam" in result.out, result.err
+
+
+def test_pairs_of_arrays_with_too_many_rows_have_empty_lines(images):
+    model, source, target = images / "run", images / "test.npy", images / "test.en"
+    result = run("score", model, source, target, "--max-symbols", "3")
+    assert result.lines == [""] * 7
+    assert f"{source}:7: must have at most 3 rows (--max-symbols); its output line is empty" in result.err
+    rows = run("score", model, source, target, "--max-symbols", "3", "--format", "json").rows
+    assert rows[6]["source"] == "test.npy:7" and rows[6]["log_prob"] is None
+
+
+def test_array_files_that_do_not_fit_are_rejected(images, tmp_path):
+    model = images / "run"
+    (tmp_path / "two.en").write_text("a red one\n" * 2)
+    for command in ("score", "evaluate", "calibrate"):
+        result = run(command, model, images / "test.npy", tmp_path / "two.en")
+        assert (result.code, result.out) == (1, "")
+        assert "must have the same number of lines; got 7 and 2" in result.err
 
 
 def test_inspect_shows_the_arrays(images):

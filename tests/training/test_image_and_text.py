@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rnnsearch.config import RunConfig
+from rnnsearch.data.arrays import open_arrays
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import Interrupted, RnnsearchError
@@ -122,3 +123,24 @@ def test_commands_describe_and_reject_the_model(corpus, translator):
     with pytest.raises(RnnsearchError, match=r"the server translates text; this model reads arrays \(image\)"):
         read_model_info(model)
     assert translator.languages == ("aa", "bb")
+
+
+def test_commands_score_align_and_evaluate_images_beside_sentences(corpus, translator):
+    model, target = corpus / "model", corpus / "train.bb"
+    sources = f"{corpus / 'train.aa'}|{corpus / 'train.npy'}"
+    images = open_arrays(corpus / "train.npy", translator.system.arrays["image"])
+    pairs = [(text, images.array(index)) for index, text in enumerate(SENTENCES[:40])]
+    expected = translator.score(pairs, target.read_text().splitlines())
+    result = run("score", model, sources, target)
+    assert [float(line) for line in result.lines] == pytest.approx([pair.log_prob for pair in expected], abs=1e-4)
+    links = run("align", model, sources, target).lines
+    assert [line.count("\t") for line in links] == [1] * 40
+    assert links[3].endswith("\t") and not links[4].endswith("\t"), "every third image is missing"
+    result = run("evaluate", model, sources, target, "--no-card")
+    assert result.code == 0 and "BLEU" in result.out, result.err
+    skipped = run("score", model, sources, target, "--max-symbols", "1")
+    assert skipped.lines == [""] * 40
+    assert f"{corpus / 'train.npy'}:2: must have at most 1 rows" in skipped.err
+    result = run("score", model, f"{corpus / 'train.npy'}|{corpus / 'train.aa'}", target)
+    assert (result.code, result.out) == (1, "")
+    assert "train.npy: must be text; the model reads no arrays in aa" in result.err

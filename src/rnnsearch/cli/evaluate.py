@@ -57,7 +57,7 @@ class ComparisonGroup(OptionGroup):
 @expand_groups
 def evaluate(
     model: Model,
-    source: Annotated[Path, Argument(help="Source text of the test set.", show_default=False)],
+    source: Annotated[Path, Argument(help="Source text, or arrays (.npy), of the test set.", show_default=False)],
     reference: Annotated[Path, Argument(help="Reference translations.", show_default=False)],
     *,
     comparison: ComparisonGroup,
@@ -142,7 +142,7 @@ def _assess(
         translator.require_one_source("evaluating documents")
         (sources, references, *rest), documents = read_parallel_documents(source, reference, *also, *compared)
     else:
-        sources, references = read_sources(source, reference, translator.sources)
+        sources, references = read_sources(source, reference, translator.sources, translator.system.arrays)
         rest = [read_parallel_lines(reference, path)[1] for path in (*also, *compared)]
     more_references = rest[: len(also)]
     baseline = None
@@ -353,7 +353,8 @@ def tune(
     from rnnsearch.systems.folder import load_translation_config
     from rnnsearch.translator.confidence import CALIBRATION_FILE
 
-    sources, references = read_sources(source, reference, load_translation_config(model).data.sources)
+    data = load_translation_config(model).data
+    sources, references = read_sources(source, reference, data.sources, data.arrays)
     tuning = Tuning(model, sources, references, metric, lm, hardware.device, settings)
     best = tuning.run(lambda tried: print_message(_tried_line(tried, metric)))
     typer.echo(tuning.table(), nl=False)

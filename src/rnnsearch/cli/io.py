@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import TaskID
 
+    from rnnsearch.config.data import ArrayConfig
     from rnnsearch.data.progress import Progress as StageProgress
+    from rnnsearch.data.ragged import RaggedArray
     from rnnsearch.text.several_sources import SourceText
 
 MAX_CHUNK_SQUARED_CHARACTERS = 1 << 31
@@ -216,21 +218,59 @@ def source_files(source: Path, sources: Sequence[str]) -> list[Path]:
     return [Path(name.strip()) for name in files]
 
 
-def read_sources(source: Path, target: Path, sources: Sequence[str]) -> tuple[list[SourceText], list[str]]:
+def open_source_arrays(
+    files: Sequence[Path], sources: Sequence[str], arrays: Mapping[str, ArrayConfig]
+) -> dict[str, RaggedArray]:
+    """Open the files of the sources that are arrays.
+
+    Args:
+        files: File of each source.
+        sources: Names of the sources.
+        arrays: Options of those that are arrays.
+
+    Raises:
+        DataError: A file has text instead of arrays, or the other way round, or its arrays do not fit the options.
+    """
+    from rnnsearch.data.arrays import is_array_file, open_arrays
+
+    opened = {}
+    for name, path in zip(sources, files, strict=True):
+        if name in arrays:
+            if not is_array_file(path):
+                raise DataError(f"{path}: must be a .npy file; the model reads arrays ({name}), not text")
+            opened[name] = open_arrays(path, arrays[name])
+        elif is_array_file(path):
+            raise DataError(f"{path}: must be text; the model reads no arrays in {name}")
+    return opened
+
+
+def read_sources(
+    source: Path, target: Path, sources: Sequence[str], arrays: Mapping[str, ArrayConfig] | None = None
+) -> tuple[list[SourceText], list[str]]:
     """Return the lines of parallel files: those of each source, if there are several, and the target's.
 
     Args:
         source: Source file or files (see `source_files`).
         target: Target file.
         sources: Names of the sources.
+        arrays: Options of the sources that are arrays.
 
     Raises:
-        DataError: The numbers of files or lines differ.
+        DataError: The numbers of files or lines differ, or a file has text instead of arrays or the other way round.
     """
-    columns = []
-    for path in source_files(source, sources):
-        lines, target_lines = read_parallel_lines(path, target)
-        columns.append(lines)
+    from rnnsearch.data.arrays import named_array
+    from rnnsearch.data.corpus import read_lines
+
+    files = source_files(source, sources)
+    opened = open_source_arrays(files, sources, arrays or {})
+    target_lines = list(read_lines(target))
+    columns: list[Sequence[str]] = []
+    for name, path in zip(sources, files, strict=True):
+        if name in opened:
+            columns.append([named_array(opened[name], index, path) for index in range(len(opened[name]))])
+        else:
+            columns.append(list(read_lines(path)))
+        require_equal_lengths(path, len(columns[-1]), target, len(target_lines))
     return list(columns[0] if len(sources) == 1 else zip(*columns, strict=True)), target_lines
 
 

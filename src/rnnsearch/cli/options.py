@@ -41,7 +41,8 @@ Models = Annotated[
 SourceFile = Annotated[
     Path,
     Argument(
-        help="Source text, one sentence per line; for a model with several sources, a file of each: A|B.",
+        help="Source text, one sentence per line, or arrays (.npy) for a model that reads them; for a model with "
+        "several sources, a file of each: A|B.",
         show_default=False,
     ),
 ]
@@ -80,7 +81,16 @@ MaxPairTokens = Annotated[
         "--max-symbols",  # the option keeps its published name; symbols are tokens
         min=1,
         max=100_000,
-        help="Maximum number of tokens per sentence; the output of a pair with a longer one is empty.",
+        help="Maximum number of tokens per sentence, or rows per array; the output of a pair with a longer one is "
+        "empty.",
+    ),
+]
+PairDocuments = Annotated[
+    bool,
+    Option(
+        "--documents",
+        help="Empty lines separate documents: a model with data.context reads the previous sentences of the same "
+        "document.",
     ),
 ]
 TranslationPrecision = Annotated[

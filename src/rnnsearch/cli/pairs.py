@@ -2,7 +2,7 @@
 
 Every input line must give exactly one output line, also if it is too long.
 
-Tests: tests/commands/test_align.py, tests/commands/test_filter.py.
+Tests: tests/commands/test_align.py, tests/commands/test_filter.py, tests/test_documents.py.
 """
 
 from __future__ import annotations
@@ -11,11 +11,21 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rnnsearch.cli.io import count_lines, line_chunks, print_message, rereadable, source_files
+from rnnsearch.cli.io import (
+    count_lines,
+    line_chunks,
+    open_source_arrays,
+    print_message,
+    require_equal_lengths,
+    rereadable,
+    source_files,
+)
+from rnnsearch.data.arrays import NamedArray, named_array
 from rnnsearch.errors import DataError
 
 if TYPE_CHECKING:
     from rnnsearch.bulk import Counts
+    from rnnsearch.data.ragged import RaggedArray
     from rnnsearch.text.alignment_types import AlignedBy, Symmetrisation, Unit
     from rnnsearch.text.alignments import Link
     from rnnsearch.text.several_sources import SourceText
@@ -38,65 +48,136 @@ class PairChunk(NamedTuple):
     """Some line pairs of parallel files. A pair that is too long is empty here and stored in `skipped`."""
 
     sources: list[SourceText]
-    """Source lines; for a model with several sources, the lines of each."""
+    """Source lines or arrays; for a model with several sources, those of each."""
     targets: list[str]
     """Target lines."""
     skipped: list[tuple[str, str] | None]
     """Pair that is too long, by row; None for the others."""
+    documents: list[int]
+    """Number of the document of each pair."""
 
 
-def read_pairs(translator: Translator, source: Path, target: Path, max_tokens: int) -> Iterator[PairChunk]:
+def read_pairs(
+    translator: Translator, source: Path, target: Path, max_tokens: int, documents: bool = False
+) -> Iterator[PairChunk]:
     """Yield the line pairs of parallel files; report and skip those with a sentence beyond the limits.
 
-    The limits are `max_tokens` tokens, and MAX_LINE_BYTES, above which a line is not even tokenized.
+    The limits are `max_tokens` tokens, or rows of an array, and MAX_LINE_BYTES, above which a line is not even
+    tokenized.
 
     Args:
         translator: The model.
         source: Source file; for a model with several sources, their files, separated by "|".
         target: Target file.
         max_tokens: Maximum number of tokens of a sentence.
+        documents: True if empty lines separate documents; otherwise each pair is a document.
 
     Raises:
-        DataError: The files have different numbers of lines.
+        DataError: The files have different numbers of lines, or a document ends in one of them only.
+        ModelError: There are documents, but the model reads no previous sentences.
     """
-    number = 1
+    if documents:
+        translator.require_context()
     size = BATCHES_PER_CHUNK * translator.config.search.batch_sentences
-    paths = [*source_files(source, translator.sources), target]
-    with rereadable(*paths) as copies:
-        count_lines(*copies)
+    reader = _PairReader(translator, [*source_files(source, translator.sources), target], max_tokens, documents)
+    with rereadable(*reader.text_paths) as copies:
+        num_lines = count_lines(*copies)
+        for path, arrays in reader.array_files:
+            require_equal_lengths(path, len(arrays), target, num_lines)
         for lines in line_chunks(copies, size):
-            yield _pair_chunk(translator, lines, number, paths, max_tokens)
-            number += len(lines)
+            yield reader.chunk(lines)
 
 
-def _pair_chunk(
-    translator: Translator, lines: list[str], first: int, paths: Sequence[Path], max_tokens: int
-) -> PairChunk:
-    """Return pairs as a chunk, without those that are too long.
+class _PairReader:
+    """Makes chunks of pairs from the lines of their texts."""
 
-    Args:
-        lines: Pairs as `cli.io.line_chunks` yields them: sources and target in one string, with newlines between.
-        first: Number of the first line.
-        paths: Source files and target file, for messages.
-    """
-    chunk = PairChunk([], [], [])
-    languages = (*translator.sources, translator.languages[1])
-    tokenizers = [translator.system.text_tokenizer(language) for language in languages]
-    for number, line in enumerate(lines, first):
-        row = line.split("\n")
-        fits = True
-        for path, sentence, tokenizer in zip(paths, row, tokenizers, strict=True):
-            if not fits_limits(sentence, max_tokens, tokenizer):
-                fits = False
-                print_message(too_long_message(path, number, max_tokens, "--max-symbols"))
-        *sources, target = row
-        if not fits:
-            chunk.sources.append("")
+    def __init__(self, translator: Translator, paths: Sequence[Path], max_tokens: int, documents: bool) -> None:
+        """Open the arrays among the sources; `paths` are the files of each source and of the target."""
+        self._translator = translator
+        self._paths = paths
+        self._max_tokens = max_tokens
+        self._has_documents = documents
+        self._arrays = open_source_arrays(paths[:-1], translator.sources, translator.system.arrays)
+        self._names = (*translator.sources, translator.languages[1])
+        self._num_pairs = 0
+        self._document = 0
+
+    @property
+    def text_paths(self) -> list[Path]:
+        """Files of text: those of the sources that are text, and that of the target."""
+        return [path for path, name in zip(self._paths, self._names, strict=True) if name not in self._arrays]
+
+    @property
+    def array_files(self) -> list[tuple[Path, RaggedArray]]:
+        """Files of arrays, with their arrays."""
+        names = dict(zip(self._names, self._paths, strict=True))
+        return [(names[name], arrays) for name, arrays in self._arrays.items()]
+
+    def chunk(self, lines: Sequence[str]) -> PairChunk:
+        """Return the next pairs; each line has the texts of a pair, with line feeds between."""
+        chunk = PairChunk([], [], [], [])
+        for line in lines:
+            self._num_pairs += 1
+            row = self._row(line.split("\n"))
+            fits = [
+                self._fits(name, path, text) for name, path, text in zip(self._names, self._paths, row, strict=True)
+            ]
+            shown = ("\t".join(row[:-1]), row[-1])
+            if not all(fits):
+                row = [_without_content(text) for text in row]
+            *sources, target = row
+            chunk.sources.append(sources if self._translator.has_several_sources else sources[0])
+            chunk.targets.append(target)
+            chunk.skipped.append(None if all(fits) else shown)
+            chunk.documents.append(self._next_document(chunk))
+        return chunk
+
+    def _row(self, texts: Sequence[str]) -> list[str]:
+        """Return the sources and the target of the current pair; an array is a `NamedArray`."""
+        remaining = iter(texts)
+        row: list[str] = []
+        for name, path in zip(self._names, self._paths, strict=True):
+            if name in self._arrays:
+                row.append(named_array(self._arrays[name], self._num_pairs - 1, path))
+            else:
+                row.append(next(remaining))
+        return row
+
+    def _fits(self, name: str, path: Path, text: str) -> bool:
+        """Return True if a source or the target of the current pair is within the limits; otherwise report it."""
+        if isinstance(text, NamedArray):
+            fits = len(text.values) <= self._max_tokens
+            message = too_many_rows_message(path, self._num_pairs, self._max_tokens, "--max-symbols")
         else:
-            chunk.sources.append(sources if translator.has_several_sources else sources[0])
-        chunk.targets.append(target if fits else "")
-        chunk.skipped.append(None if fits else ("\t".join(sources), target))
-    return chunk
+            fits = fits_limits(text, self._max_tokens, self._translator.system.text_tokenizer(name))
+            message = too_long_message(path, self._num_pairs, self._max_tokens, "--max-symbols")
+        if not fits:
+            print_message(message)
+        return fits
+
+    def _next_document(self, chunk: PairChunk) -> int:
+        """Return the number of the document of the last pair of a chunk.
+
+        Raises:
+            DataError: The source line is empty, which ends the document, but the target line is not.
+        """
+        if not self._has_documents:
+            self._document += 1
+            return self._document
+        # A model with `data.context` has one source, which is text.
+        source, target = str(chunk.sources[-1]), chunk.targets[-1]
+        if not source.strip():
+            # As in `translate`, a line that is too long ends the document, because contexts have no gaps.
+            self._document += 1
+            if target.strip():
+                must = f"must be empty, because the line of {self._paths[0]}, which ends a document, is"
+                raise DataError(f"{self._paths[-1]}:{self._num_pairs}: {must}")
+        return self._document
+
+
+def _without_content(text: str) -> str:
+    """Return an empty text or, for an array, one without rows."""
+    return NamedArray(text, text.values[:0]) if isinstance(text, NamedArray) else ""
 
 
 def source_columns(line: str, sources: Sequence[str], location: str) -> tuple[str, ...]:
@@ -131,6 +212,11 @@ def fits_limits(line: str, max_tokens: int, tokenizer: Tokenizer) -> bool:
 def too_long_message(path: object, number: int, max_tokens: int, option: str) -> str:
     """Return the message about a line that is too long."""
     return f"{path}:{number}: must have at most {max_tokens:,} tokens ({option}); {EMPTY_OUTPUT}"
+
+
+def too_many_rows_message(path: object, number: int, max_rows: int, option: str) -> str:
+    """Return the message about an array that has too many rows."""
+    return f"{path}:{number}: must have at most {max_rows:,} rows ({option}); {EMPTY_OUTPUT}"
 
 
 # Alignments.
@@ -219,14 +305,18 @@ class BidirectionalAligner:
         self._backward = backward
         self._by = by
         self._method = method
+        self._forward_order = forward.document_order()
+        self._backward_order = backward.document_order()
         self.counts: tuple[Counts, Counts] = ({}, {})
 
-    def links(self, sources: list[str], targets: list[str]) -> list[set[Link]]:
-        """Return the links (source word, target word) of each pair."""
+    def links(self, sources: list[str], targets: list[str], documents: Sequence[int]) -> list[set[Link]]:
+        """Return the links (source word, target word) of the next pairs, given the document of each."""
         from rnnsearch.text.alignments import symmetrise
 
-        forward_pairs = self._forward.score(sources, targets, self._by)
-        backward_pairs = self._backward.score(targets, sources, self._by)
+        sources_in_context = self._forward_order.with_context(sources, documents, targets)
+        targets_in_context = self._backward_order.with_context(targets, documents, sources)
+        forward_pairs = self._forward.score(sources_in_context, targets, self._by)
+        backward_pairs = self._backward.score(targets_in_context, sources, self._by)
         combined = []
         for forward, backward in zip(forward_pairs, backward_pairs, strict=True):
             count_attention_information(forward, self.counts[0])

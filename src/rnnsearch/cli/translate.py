@@ -37,6 +37,7 @@ from rnnsearch.cli.options import (
     Model,
     Models,
     OutputFile,
+    PairDocuments,
     PivotGroup,
     SearchGroup,
     SearchMethodGroup,
@@ -201,6 +202,7 @@ def score(
     format: Annotated[
         Literal["text", "json"], Option(help="text, the log-probability in nats; or json, with all fields.")
     ] = "text",
+    documents: PairDocuments = False,
     max_tokens: MaxPairTokens = 2000,
     direction: ZeroShotGroup,
     hardware: HardwareGroup,
@@ -216,9 +218,11 @@ def score(
     from rnnsearch.translator.loading import load
 
     translator = direction.select(load(model, hardware.device))
+    order = translator.document_order()
     with open_output(output) as file:
-        for pairs in read_pairs(translator, source, target, max_tokens):
-            for pair, skipped in zip(translator.score(pairs.sources, pairs.targets), pairs.skipped, strict=True):
+        for pairs in read_pairs(translator, source, target, max_tokens, documents):
+            in_context = order.with_context(pairs.sources, pairs.documents, pairs.targets)
+            for pair, skipped in zip(translator.score(in_context, pairs.targets), pairs.skipped, strict=True):
                 if format == "text":
                     file.write("\n" if skipped else f"{pair.log_prob:.6f}\n")
                     continue
@@ -248,6 +252,7 @@ def align(
         Symmetrisation | None,
         Option(help="Method that combines the links of both directions.", show_default="grow-diag-final-and"),
     ] = None,
+    documents: PairDocuments = False,
     max_tokens: MaxPairTokens = 2000,
     direction: ZeroShotGroup,
     hardware: HardwareGroup,
@@ -272,6 +277,8 @@ def align(
     translator = direction.select(load(model, hardware.device))
     requested_by = by
     by = translator.require_alignments(by)
+    if documents and by == "aligner":
+        raise BadParameter("--documents has no effect on the aligner; choose --by attention, read or posterior")
     report_missing_aligner(translator, requested_by)
     bidirectional = None
     if reverse is not None:
@@ -289,15 +296,17 @@ def align(
         raise BadParameter("--symmetrise has no effect without --reverse")
     counts: Counts = {}
     links = LinkWriter(unit, by, counts, translator.sources)
+    order = translator.document_order()
     with open_output(output) as file:
-        for sources, targets, _ in read_pairs(translator, source, target, max_tokens):
+        for pairs in read_pairs(translator, source, target, max_tokens, documents):
             if bidirectional is not None:
-                texts = single_texts(sources, translator.sources)
-                file.writelines(map(pharaoh_line, bidirectional.links(texts, targets)))
+                texts = single_texts(pairs.sources, translator.sources)
+                file.writelines(map(pharaoh_line, bidirectional.links(texts, pairs.targets, pairs.documents)))
             elif by == "aligner":
-                file.writelines(map(pharaoh_line, translator.align(sources, targets, unit, by)))
+                file.writelines(map(pharaoh_line, translator.align(pairs.sources, pairs.targets, unit, by)))
             else:
-                file.writelines(map(links.line, translator.score(sources, targets, by)))
+                in_context = order.with_context(pairs.sources, pairs.documents, pairs.targets)
+                file.writelines(map(links.line, translator.score(in_context, pairs.targets, by)))
     warn_of_uniform_attention(model, counts)
     if reverse is not None and bidirectional is not None:
         warn_of_uniform_attention(model, bidirectional.counts[0])

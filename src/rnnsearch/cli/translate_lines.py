@@ -42,6 +42,7 @@ from rnnsearch.cli.pairs import (
     report_missing_aligner,
     source_columns,
     too_long_message,
+    too_many_rows_message,
     warn_of_uniform_attention,
 )
 from rnnsearch.cli.translate_steps import (
@@ -320,8 +321,7 @@ class LineTranslator:
             searched.append(array if fits else NamedArray(array, array.values[:0]))
             skipped.append(None if fits else str(array))
             if not fits:
-                must = f"must have at most {max_rows:,} rows (--max-source)"
-                messages.append(f"{self.options.input_name}:{number}: {must}; {EMPTY_OUTPUT}")
+                messages.append(too_many_rows_message(self.options.input_name, number, max_rows, "--max-source"))
         sources = [MarkedText("", tags=False)] * len(arrays)
         return self._written(sources, iter(self._search(searched)), first, skipped, messages)
 

@@ -86,6 +86,11 @@ class ArraySource(Segmented):
         return self.grid
 
     @property
+    def has_unknown(self) -> bool:
+        """False: rows have no vocabulary."""
+        return False
+
+    @property
     def is_text(self) -> bool:
         """False: models read no end token after the rows of an array."""
         return False

@@ -15,6 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from rnnsearch.data.arrays import NamedArray
 from rnnsearch.data.corpus import read_lines
 from rnnsearch.data.prepared import WORD_COUNTS_FILE, read_word_counts
 from rnnsearch.evaluation.corpus_scores import Evaluation, evaluate
@@ -37,7 +38,7 @@ class Assessment:
     """A model's translations of a test set, and their scores."""
 
     sources: Sequence[str]
-    """Source sentences; of several sources, the first text of each sentence."""
+    """Source sentences; of several sources, the first text of each sentence; of arrays, their names."""
     references: Sequence[str]
     """Reference of each source sentence."""
     translations: Sequence[Translation]
@@ -78,7 +79,7 @@ def assess(
 
     Args:
         translator: The model.
-        sources: Source sentences; if the model has several sources, the texts in each.
+        sources: Source sentences, or arrays; if the model has several sources, the texts or arrays in each.
         references: Reference translations.
         name: Name of the system in tables.
         options: Search options; None uses the model's.
@@ -100,21 +101,24 @@ def assess(
     options = options or translator.options()
     texts = [shown_text(source) for source in sources]
     in_order: Sequence[SourceText | Segmented] = sources
+    before_references = in_order
     if documents is None:
         translations = [best[0] for best in translator.n_best(sources, options)]
     else:
         translations = [best[0] for best in translator.n_best_in_order(texts, documents, options)]
         in_order = translator.with_context(texts, documents, [translation.text for translation in translations])
+        before_references = translator.with_context(texts, documents, references)
     evaluation = evaluate(
         [t.text for t in translations],
         references,
         more_references=more_references,
         name=name,
         language=translator.languages[1],
-        sources=texts,
+        # Names of arrays have no length.
+        sources=None if translator.sources[0] in translator.system.arrays else texts,
         no_unk=_translate_known(translator, sources, in_order, references, options),
         baseline=baseline,
-        alignment=_alignment_scores(translator, sources, references, gold, align_by) if gold else None,
+        alignment=_alignment_scores(translator, before_references, references, gold, align_by) if gold else None,
         counts=counts,
         confidence=reliability_bins(translations, references),
         documents=documents,
@@ -154,17 +158,31 @@ def _translate_known(
 
 def _alignment_scores(
     translator: Translator,
-    sources: Sequence[SourceText],
+    sources: Sequence[SourceText | Segmented],
     references: Sequence[str],
     gold: tuple[str, Sequence[Links]],
     align_by: AlignedBy | None,
 ) -> AlignmentScores:
-    """Align the references and return the scores against gold links; raise DataError for links beyond a sentence."""
+    """Align the references and return the scores against gold links; raise DataError for links beyond a sentence.
+
+    Args:
+        translator: The model.
+        sources: Source sentences, with their contexts if the model reads any.
+        references: Reference translations.
+        gold: Name and links of the gold word alignment.
+        align_by: Alignment method.
+    """
     name, gold_links = gold
     for number, (links, source, reference) in enumerate(zip(gold_links, sources, references, strict=False), 1):
-        check_range(links.possible, len(words(shown_text(source))), len(words(reference)), f"{name}:{number}")
+        check_range(links.possible, _num_source_words(source), len(words(reference)), f"{name}:{number}")
     predicted = [set(links) for links in translator.align(sources, references, by=align_by)]
     return alignment_error(predicted, gold_links)
+
+
+def _num_source_words(source: SourceText | Segmented) -> int:
+    """Return the number of words of a source sentence or, for an array, of its rows."""
+    text = source.text if isinstance(source, Segmented) else shown_text(source)
+    return len(text.values) if isinstance(text, NamedArray) else len(words(text))
 
 
 def training_counts(model: Path, text: Path | None = None) -> Mapping[str, int] | None:

@@ -93,8 +93,9 @@ def write_assessment(
     projection = None
     if sentences is not None or (len(plotted) >= MIN_SENTENCES and translator.system.can("states")):
         projection = project(plotted, translator.states([s.sentence for s in plotted]))
-    vocabulary_sizes = (len(translator.source), len(translator.target))
-    facts = _size_facts(translator.parameters, translator.languages, vocabulary_sizes) | {"Search": assessment.search}
+    languages = [name for name in translator.languages if name not in translator.system.arrays]
+    vocabulary_sizes = [len(translator.system.tokenizers[language]) for language in languages]
+    facts = _size_facts(translator.parameters, languages, vocabulary_sizes) | {"Search": assessment.search}
     report = _run_report(load_training_facts(model), model, translator.languages, facts, [assessment.evaluation])
     page = folder / "report.html"
     replacements = _replacements_table(assessment.translations)
@@ -114,7 +115,9 @@ def write_run_report(model: Path, page: Path) -> None:
     training = load_training_facts(model)
     if not training:
         raise ModelError(f"{model}: must be the folder of a run that has evaluated its dev set; got none")
-    facts = _size_facts(training["parameters"], training["pair"], training["vocabulary"])
+    arrays = training["data"].get("arrays", {})
+    languages = [name for name in training["pair"] if name not in arrays]
+    facts = _size_facts(training["parameters"], languages, training["vocabulary"])
     evaluations = []
     for row in load_scores(model):
         scores = tuple(CorpusScore(**score) for score in row["scores"])

@@ -837,12 +837,16 @@ class Translator:
     # Existing translations.
 
     def align(
-        self, sources: Sequence[Source], targets: Sequence[str], unit: Unit = "words", by: AlignedBy | None = None
+        self,
+        sources: Sequence[Source | Segmented],
+        targets: Sequence[str],
+        unit: Unit = "words",
+        by: AlignedBy | None = None,
     ) -> list[tuple[Link, ...]]:
         """Return the alignment links of existing translations.
 
         Args:
-            sources: Source sentences, or arrays.
+            sources: Source sentences, possibly with contexts (see `with_context`), or arrays.
             targets: Their translations.
             unit: Align words or tokens.
             by: Source of alignments; by default the best one of the model. With "aligner", the model does not run.
@@ -855,7 +859,8 @@ class Translator:
         if len(sources) != len(targets):
             raise RnnsearchError(f"targets must be as many as the sources ({len(sources)}); got {len(targets)}")
         if by == "aligner" and self.aligner is not None:
-            texts = single_texts(self._named(sources), self.sources)
+            own = [source.text if isinstance(source, Segmented) else source for source in sources]
+            texts = single_texts(self._named(own), self.sources)
             require_texts(targets)
             pairs = zip(self.source.segment(texts), self.target.segment(targets), strict=True)
             links = BatchLinks(self.aligner, list(pairs))
@@ -936,9 +941,16 @@ class Translator:
         require_texts(targets)
         new_sources = self._named([source for source in sources if not isinstance(source, Segmented)])
         new = iter(self.system.segment_sources(new_sources))
-        source_rows = [source if isinstance(source, Segmented) else next(new) for source in sources]
+        source_rows = [self._as_written(source) if isinstance(source, Segmented) else next(new) for source in sources]
         target_rows = self.system.segment_targets(targets, source_rows, self.aligner)
         return source_rows, target_rows, self._force_decode_rows(scorer, source_rows, target_rows)
+
+    def _as_written(self, source: Segmented) -> Segmented:
+        """Return a source in its own letter case, like the targets of forced decoding; its context stays as it is."""
+        if source.case is None or source.by_source is not None:
+            return source
+        [row] = self.system.segment_sources([source.text])
+        return replace(row, context=source.context, streams=source.streams)
 
     def _force_decode_rows(
         self, scorer: Scorer, sources: Sequence[Segmented], targets: Sequence[Segmented]
