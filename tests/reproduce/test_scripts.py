@@ -416,6 +416,23 @@ def test_transfer_starts_children_from_the_parent(script, output):
         script("transfer", "--child", "fr")
 
 
+@pytest.mark.usefixtures("tatoeba")
+def test_zero_resource_shares_no_english_sentence(script, output):
+    systems = ["pivot", "pivot, 5 best", "pseudo-parallel", "zero-shot, shared attention"]
+    systems += ["fine-tuned, shared attention"]
+    # Whole words, because untrained models of subwords write control characters.
+    settings = [*TATOEBA_SETTINGS, "model.decoder.maxout=6", "text.type=words", "search.max_extra=2"]
+    settings += ["data.cleaning.max_ratio=50"]
+    sizes = ["--sizes", "2", "--seeds", "1", "--dev-rows", "1", "--test-rows", "2"]
+    script("zero_resource", *sizes, "--systems", *systems, "--set", *settings)
+    table = (output / "table.md").read_text(encoding="utf-8").splitlines()
+    assert [row.split(" | ")[2] for row in table[2:]] == systems
+    german, french = (read_lines(output / "text-2" / f"{pair}.en") for pair in ("de-en", "en-fr"))
+    assert len(german) == len(french) == 2 and not set(german) & set(french)
+    assert read_lines(output / "2-1" / "pseudo.fr") == read_lines(output / "text-2" / "en-fr.fr")
+    assert (output / "2-1" / "shared-attention-fine-tuned" / "model.safetensors").is_file()
+
+
 def test_scenes_scores_and_draws_attention(script, output, monkeypatch):
     rng = np.random.default_rng(1)
     pixels, labels = rng.integers(17, size=(60, 64)).astype(float), rng.integers(10, size=60)
