@@ -46,6 +46,8 @@ FAMILIES: Sequence[Family[Any]] = (
     config.objective.CONTRASTS,
     config.objective.ALIGNMENT_LOSSES,
     config.objective.BASELINES,
+    config.sequence.SEQUENCES,
+    config.sequence.REWARDS,
     config.training.OPTIMISERS,
     config.training.SCHEDULES,
 )

@@ -19,6 +19,7 @@ from rnnsearch.config import (
     registry,
     rules,
     search,
+    sequence,
     sources,
     training,
 )
@@ -41,6 +42,8 @@ from rnnsearch.models.memory import Hidden, HiddenAndCell
 from rnnsearch.models.sources import STATE_COMBINATIONS
 from rnnsearch.objectives.attention_penalties import ALIGNMENT_LOSSES
 from rnnsearch.objectives.contrast import CONTRASTS
+from rnnsearch.objectives.sequence.objective import SEQUENCES
+from rnnsearch.objectives.sequence.rewards import REWARDS
 from rnnsearch.search.ranking import LENGTH_NORMS
 from rnnsearch.text.annotation import ANNOTATIONS
 from rnnsearch.training.optimisers import OPTIMISERS
@@ -85,6 +88,8 @@ SENTENCE_VECTOR = "for the cho decoder, whose context is the encoder's last stat
         (objective.ALIGNMENT_LOSSES, ALIGNMENT_LOSSES),
         (objective.BASELINES, BASELINES),
         (objective.CONTRASTS, CONTRASTS),
+        (sequence.REWARDS, REWARDS),
+        (sequence.SEQUENCES, SEQUENCES),
         (outputs.INITS, INITS),
         (outputs.OUTPUTS, OUTPUTS),
         (sources.SOURCES, STATE_COMBINATIONS),
@@ -106,7 +111,8 @@ def test_length_norms_of_the_config_have_functions():
 
 
 def test_every_implementation_belongs_to_a_component_of_a_family():
-    families = [attention, cells, data, decoders, encoders, language_model, objective, outputs, sources, training]
+    families = [attention, cells, data, decoders, encoders, language_model]
+    families += [objective, outputs, sequence, sources, training]
     declared = {
         options
         for module in families

@@ -18,6 +18,7 @@ OBJECTIVES = {
     "cross-entropy": {"objective": SUPERVISED},
     "squared error": {"objective": {"supervision": {"type": "squared-error", "weight": 2.0, "unaligned": "end"}}},
     "read words": {"objective": {"supervision": {"type": "cross-entropy", "word": "read"}}, "model": CGRU_READOUT},
+    "minimum risk": {"objective": {"sequence": {"type": "mrt", "samples": 3, "likelihood": 0.1}}},
     "average baseline": merge(HARD_ATTENTION, {"objective": {"reinforce": {"decay": 0.9, "entropy": 0.01}}}),
     "learned baseline": {**HARD_ATTENTION, "objective": {"reinforce": {"baseline": "learned"}}},
     "symmetry with all": {

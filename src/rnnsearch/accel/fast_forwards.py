@@ -246,6 +246,7 @@ def output_losses(
     smoothing: float,
     rows: Tensor | None = None,
     log_weights: Tensor | None = None,
+    token_weights: Tensor | None = None,
 ) -> Losses:
     """Compute `Output.losses` in chunks of rows, so that the scores of a whole batch are never in memory.
 
@@ -259,4 +260,5 @@ def output_losses(
         bias = bias + log_weights
     # `rows` are sorted ids: their positions replace the ids of the targets.
     column = target if rows is None else torch.searchsorted(rows, target)
-    return cross_entropy(readout, weight, bias, column.masked_fill(target == PAD, NO_TARGET), smoothing)
+    column = column.masked_fill(target == PAD, NO_TARGET)
+    return cross_entropy(readout, weight, bias, column, smoothing, token_weights)

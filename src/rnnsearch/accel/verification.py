@@ -119,7 +119,12 @@ def output_problem(output: Output, run: Callable[..., Any], conditions: Conditio
         tiny = filled(Output(SIZE, VOCABULARY, lexical=lexical_size))
         readout = random(5, SIZE + lexical_size)
         target = torch.tensor([3, 4, 22, 4, 7])
-        return _equals_definition(tiny, run, lambda: tiny.losses(readout, target, 0.1), [readout], conditions)
+        weights = torch.tensor([1.0, -0.5, 0.0, 2.0, 0.5])
+
+        def losses() -> list[Tensor | None]:
+            return [*tiny.losses(readout, target, 0.1), *tiny.losses(readout, target, token_weights=weights)]
+
+        return _equals_definition(tiny, run, losses, [readout], conditions)
 
     return find_problem(check, FAST_IMPLEMENTATION, output, run, conditions, lexical_size)
 

@@ -22,6 +22,7 @@ from rnnsearch.config.options import (
     Size,
     Table,
 )
+from rnnsearch.config.sequence import SEQUENCES, SequenceConfig
 
 
 class FertilityConfig(Table):
@@ -233,6 +234,7 @@ class ObjectiveConfig(Table):
     reinforce: Annotated[ReinforceConfig, OneOf(BASELINES)] | None = None
     rationale: RationaleConfig | None = None
     teacher: TeacherConfig | None = None
+    sequence: Annotated[SequenceConfig, OneOf(SEQUENCES)] | None = None
     symmetry: Positive | None = None
     """Weight of the agreement between the attention of two models, one per direction, that are
     trained together (Cohn et al. 2016). The reverse model goes to `<run folder>-reverse`."""

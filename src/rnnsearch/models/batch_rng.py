@@ -38,6 +38,11 @@ class BatchRng:
         self.batch_size = 0
         """Number of sentences in the whole batch; only set with `rows`."""
 
+    @property
+    def seed(self) -> int:
+        """The seed that the rng was created with, which parts of a batch share."""
+        return self.generator.initial_seed()
+
     def select_rows(self, rows: Sequence[int], batch_size: int) -> None:
         """Restrict all further numbers to these rows of a batch of `batch_size` sentences."""
         device = self.generator.device

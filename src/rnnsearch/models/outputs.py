@@ -87,7 +87,7 @@ class Output(PlainLoss):
     of the lexical model, with a separate matrix W_l [V, lexical].
     """
 
-    fast_forward: Callable[[Output, Tensor, Tensor, float, Tensor | None, Tensor | None], Losses] | None = None
+    fast_forward: Callable[..., Losses] | None = None
     """Fast implementation of `losses`, set by `accel/registry.py`."""
     sparse = False
     """True if the gradients of W_o and W_l are sparse, with only the rows that were selected."""
@@ -126,6 +126,7 @@ class Output(PlainLoss):
         smoothing: float = 0.0,
         rows: Int[Tensor, "C"] | None = None,
         log_weights: Float[Tensor, "C"] | None = None,
+        token_weights: Float[Tensor, "M"] | None = None,
     ) -> Losses:
         """Return the summed cross-entropy of M target tokens and the NLL of each, without a gradient.
 
@@ -138,9 +139,10 @@ class Output(PlainLoss):
                 the proposal is uniform over them, so that all importance weights are equal).
             log_weights: Logarithms of the importance weights of `rows`, if they differ: the softmax is proportional to
                 weight * exp(score).
+            token_weights: Factor of each token's loss in the sum, without a gradient; by default 1.
         """
         if self.fast_forward is not None:
-            return self.fast_forward(self, readout, target, smoothing, rows, log_weights)
+            return self.fast_forward(self, readout, target, smoothing, rows, log_weights, token_weights)
         log_p = self.log_probs(readout, rows)  # [M, V or C]
         if log_weights is not None:
             log_p = torch.log_softmax(log_p + log_weights, dim=1)
@@ -148,8 +150,11 @@ class Output(PlainLoss):
         # `rows` is sorted and includes every target, so that the search returns its column.
         target = target if rows is None else torch.searchsorted(rows, target.masked_fill(~is_real, rows[-1]))
         nll = -log_p.gather(1, target[:, None])[:, 0] * is_real  # [M]
-        uniform = -(log_p.mean(dim=1) * is_real).sum()  # cross-entropy with the uniform distribution
-        return (1 - smoothing) * nll.sum() + smoothing * uniform, nll.detach()
+        uniform = -log_p.mean(dim=1) * is_real  # [M], cross-entropy with the uniform distribution
+        losses = (1 - smoothing) * nll + smoothing * uniform
+        if token_weights is not None:
+            losses = losses * token_weights
+        return losses.sum(), nll.detach()
 
     def sampled_logits(
         self, readout: Float[Tensor, "M R"], target: Int[Tensor, "M"], others: Int[Tensor, "K"]

@@ -47,6 +47,13 @@ class Objective(ABC, Generic[Model]):
     def __call__(self, model: Model, batch: Batch, rng: BatchRng | None) -> Loss:
         """Return the loss of a batch; without `rng` nothing is random."""
 
+    def before_update(self, update: int, epoch: float) -> None:
+        """Prepare for an update; called before its first batch, with its number from 1 and the epochs before it."""
+
+    def report(self, statistics: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return values for the log by name, as scalars on the device, from the statistics of a whole update."""
+        return {}
+
     def after_update(self, model: Model, statistics: Mapping[str, Tensor]) -> None:
         """Update values of the model that are not learned by gradients (such as moving averages).
 

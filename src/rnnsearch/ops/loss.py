@@ -39,16 +39,17 @@ def cross_entropy(
     bias: Float[Tensor, "V"],
     target: Int[Tensor, "M"],
     smoothing: float,
+    row_weights: Float[Tensor, "M"] | None = None,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "M"]]:
     """Return the sum of the tokens' cross-entropy with label smoothing, and each token's NLL, without gradient.
 
-    Both are 0 for rows whose target is NO_TARGET.
+    Both are 0 for rows whose target is NO_TARGET. `row_weights` are factors of the rows in the sum, without a gradient.
     """
     if not torch.is_grad_enabled():
         # The function computes gradients of all inputs that require them, which a dev set does not need.
         readout, weight, bias = readout.detach(), weight.detach(), bias.detach()
     apply: Callable[..., tuple[Tensor, Tensor]] = _ChunkedCrossEntropy.apply
-    return apply(readout, weight, bias, target, smoothing)
+    return apply(readout, weight, bias, target, smoothing, row_weights)
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
@@ -56,7 +57,13 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, readout: Tensor, weight: Tensor, bias: Tensor, target: Tensor, smoothing: float
+        ctx: Any,
+        readout: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        target: Tensor,
+        smoothing: float,
+        row_weights: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         dtype = matmul_dtype(readout)
         x = readout.to(dtype)  # [M, R]
@@ -66,6 +73,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         d_x = torch.empty_like(x) if needs_grad else None
         d_b = torch.zeros_like(b) if needs_grad else None
         d_W: Tensor | None = None
+        # With weights, the gradient of the bias is computed below, and this one is not used.
+        unweighted_d_b = d_b if row_weights is None or d_b is None else torch.zeros_like(d_b)
         softmax_loss = _choose_softmax_loss(readout, weight, dtype)
         total = b.new_zeros(())
         nll = b.new_empty(x.shape[0])
@@ -76,10 +85,13 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             for start in range(0, x.shape[0], rows):
                 chunk = slice(start, start + rows)
                 logits = product(x[chunk], W, dtype)  # [rows, V]
-                nll[chunk], losses = softmax_loss(logits, b, target[chunk], smoothing, d_b)
-                total += losses.sum()
-                if d_x is not None:
+                nll[chunk], losses = softmax_loss(logits, b, target[chunk], smoothing, unweighted_d_b)
+                total += losses.sum() if row_weights is None else losses @ row_weights[chunk].to(losses.dtype)
+                if d_x is not None and d_b is not None:
                     d_logits = logits  # overwritten by the loss
+                    if row_weights is not None:
+                        d_logits *= row_weights[chunk, None].to(d_logits.dtype)
+                        d_b += d_logits.sum(0, dtype=b.dtype)
                     d_x[chunk] = product(d_logits, W.t(), dtype)
                     chunk_d_W = weight_gradient(d_logits, x[chunk], dtype)
                     # The gradient of the first chunk becomes the accumulator, which saves a pass over zeros [V, R].
@@ -95,7 +107,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         d_x, d_W, d_b = ctx.saved_tensors
         # The loss is a sum of all rows, so its gradient only scales theirs. The NLL (grads[1]) has no gradient.
         scale = grads[0]
-        return d_x * scale.to(d_x.dtype), d_W * scale, d_b * scale, None, None
+        return d_x * scale.to(d_x.dtype), d_W * scale, d_b * scale, None, None, None
 
 
 def _choose_softmax_loss(readout: Tensor, weight: Tensor, dtype: torch.dtype) -> SoftmaxLoss:

@@ -126,7 +126,7 @@ class MultiwaySystem(Trainable[MultiwayModel]):
         return list(parameters)
 
     def objective(self) -> MultiwayLikelihood:
-        return MultiwayLikelihood(self._systems[self.directions[0]].objective())
+        return MultiwayLikelihood(self._systems[self.directions[0]].likelihood())
 
     def validation(
         self,

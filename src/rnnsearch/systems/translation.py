@@ -40,6 +40,8 @@ from rnnsearch.models.translation_model import NO_CHARACTERS, CharacterCounts, S
 from rnnsearch.objectives import penalties
 from rnnsearch.objectives.contrast import CONTRASTS
 from rnnsearch.objectives.likelihood import Likelihood
+from rnnsearch.objectives.sequence.hypotheses import LengthLimit
+from rnnsearch.objectives.sequence.objective import SEQUENCES, Generation, SequenceObjective
 from rnnsearch.search.candidates import ColumnChooser
 from rnnsearch.search.char_decoding import spell_unknown_words
 from rnnsearch.search.decode import make_several_sources, make_sources
@@ -215,7 +217,16 @@ class TranslationSystem(Trainable[TranslationModel]):
             frozen |= {*self.model.parameters()} - trained
         return frozen
 
-    def objective(self) -> Likelihood:
+    def objective(self) -> Likelihood | SequenceObjective:
+        sequence = self.config.objective.sequence
+        if sequence is None:
+            return self.likelihood()
+        search = self.config.search
+        generation = Generation(self.target.join, LengthLimit(search.max_ratio, search.max_extra))
+        return SEQUENCES[sequence.type](sequence, self.likelihood(), generation)
+
+    def likelihood(self) -> Likelihood:
+        """Return the loss of the references, with the terms of `[objective]`."""
         options = self.config.objective
         contrast = None
         if options.contrast is not None:

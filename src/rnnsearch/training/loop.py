@@ -187,7 +187,8 @@ class Trainer(Generic[Model]):
         self.state.batch += len(group)
 
         learning_rate = self.optimiser.defaults["lr"] * self._set_learning_rate(epoch, progress)
-        results = UpdateResults(self.updater.run(group, self.state.update))
+        self.task.objective.before_update(self.state.update, epoch)
+        results = self.updater.run(group, self.state.update)
         row = self._count(group, learning_rate, time.monotonic() - start + waited, waited)
         self._unread.append(_Update(group, results, row))
         self._read_results(MAX_UNREAD_UPDATES if self.device.type == "cuda" else 0)
@@ -239,12 +240,12 @@ class Trainer(Generic[Model]):
         """
         while len(self._unread) > max_unread:
             group, results, row = self._unread.popleft()
-            nll, norm, accepted = results.read()
+            nll, norm, accepted, reported = results.read()
             self.updater.gradients.check_finite(group, row["update"], nll, norm)
             self.state.nll += nll
             if not accepted:
                 self.reporter.message(f"update {row['update']}: skipped; its gradient norm is unusual ({norm:,.3g})")
-            self.reporter.update({**row, "nll_per_word": nll / row["tokens"], "gradient_norm": norm})
+            self.reporter.update({**row, "nll_per_word": nll / row["tokens"], "gradient_norm": norm, **reported})
 
     def _device_batches(self) -> Iterator[Batch | None]:
         """Yield all remaining batches on the device, and None at the end of each epoch."""

@@ -59,11 +59,20 @@ class PeriodicReporter(Reporter):
         """Report the updates since the last line."""
 
 
+REWARD_KEYS = ("reward", "reward_variance")
+"""Values of sequence objectives, which vary more than those of a single update show."""
+
+
 def _summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the last row, with the NLL per word, speed and waiting time averaged over all rows."""
+    """Return the last row, with the NLL per word, speed, waiting time and rewards averaged over all rows."""
     tokens = sum(row["tokens"] for row in rows)
     seconds = [row["tokens"] / row["tokens_per_second"] for row in rows]
+    rewards = {}
+    for name in REWARD_KEYS:
+        if name in rows[-1]:
+            rewards[name] = sum(row[name] for row in rows) / len(rows)
     return rows[-1] | {
+        **rewards,
         "tokens": tokens,
         # Weighted by tokens: the mean over words, not over updates.
         "nll_per_word": sum(row["nll_per_word"] * row["tokens"] for row in rows) / tokens,
@@ -183,8 +192,9 @@ class Screen(PeriodicReporter):
 def _update_line(row: dict[str, Any]) -> str:
     left = f"  {format_duration(row['seconds_left'])} left" if row.get("seconds_left") is not None else ""
     waiting = f"  waiting for data {row['waiting']:.0%}" if row["waiting"] >= NOTABLE_WAITING else ""
+    reward = f"reward {row['reward']:.3f}  " if "reward" in row else ""
     return (
-        f"epoch {row['epoch']:.2f}  NLL {row['nll_per_word']:.2f} per word  "
+        f"epoch {row['epoch']:.2f}  NLL {row['nll_per_word']:.2f} per word  {reward}"
         f"{row['tokens_per_second']:,.0f} tokens/s  lr {row['learning_rate']:.2g}{left}{waiting}"
     )
 

@@ -201,10 +201,10 @@ def unsupported_reason(model: object, objective: object, batch: Batch) -> str | 
     return None
 
 
-def update_results(nll: Tensor, norm: Tensor, accepted: Tensor | None) -> Tensor:
-    """Return NLL, gradient norm, and 1 if the update was not rejected [3], on the device."""
+def update_results(nll: Tensor, norm: Tensor, accepted: Tensor | None, *reported: Tensor) -> Tensor:
+    """Return NLL, gradient norm, 1 if the update was not rejected, and other scalars, on the device."""
     is_accepted = torch.ones_like(norm) if accepted is None else accepted
-    return torch.stack([nll.detach().double(), norm.double(), is_accepted.double()])
+    return torch.stack([value.detach().double() for value in (nll, norm, is_accepted, *reported)])
 
 
 def _rounded_tokens(target: Stream) -> int:

@@ -31,6 +31,7 @@ from rnnsearch.models.multiway import MultiwayModel
 from rnnsearch.models.translation_model import TranslationModel, TranslationPair, direction_tensors
 from rnnsearch.objectives.likelihood import Likelihood, Teacher
 from rnnsearch.objectives.loss import Loss, Model, Objective
+from rnnsearch.objectives.sequence.objective import SequenceObjective
 from rnnsearch.objectives.symmetry import SymmetricLikelihood
 from rnnsearch.ops.device import total_memory
 from rnnsearch.search import recorded
@@ -210,14 +211,21 @@ def make_task(
         validation = system.validation(prepared.dev, gold, device, processes, annotator)
     objective = system.objective()
     if config.objective.teacher is not None:
-        assert isinstance(objective, Likelihood), "a language model has no teacher"
-        teacher = Teacher(load_teacher(system).to(device), config.objective.teacher.weight)
-        objective = replace(objective, teacher=teacher)
+        objective = _with_teacher(objective, Teacher(load_teacher(system).to(device), config.objective.teacher.weight))
     sparsity = SparsityMask(model, read_pruned(folder, model)) if config.training.keep_zeros else SparsityMask()
     tables = _sparse_tables(config, model, folder, device, processes)
     optimiser = make_optimiser(system.parameter_groups(), config.training.optimiser)
     task = Task(model, optimiser, objective, validation, sparsity, tables)
     return task, (OutputFolder(folder, system, lambda tensors: tensors, _aligner_finder(config, prepared)),)
+
+
+def _with_teacher(objective: Objective[Any], teacher: Teacher) -> Objective[Any]:
+    """Return the objective with a teacher for the likelihood of the references."""
+    if isinstance(objective, SequenceObjective):
+        objective.likelihood = replace(objective.likelihood, teacher=teacher)
+        return objective
+    assert isinstance(objective, Likelihood), "a language model has no teacher"
+    return replace(objective, teacher=teacher)
 
 
 def _sparse_tables(
@@ -267,7 +275,7 @@ def _make_symmetric_task(
     # Another seed: equal initial weights would make the directions similar.
     back = TranslationSystem.make(reverse_config(config), prepared.tokenizers, seed + 1)
     pair = TranslationPair(onward.model, back.model).to(device)
-    objective = SymmetricLikelihood(weight, onward.objective())
+    objective = SymmetricLikelihood(weight, onward.likelihood())
     find_aligner = _aligner_finder(config, prepared)
     outputs = (
         OutputFolder(folder, onward, lambda tensors: direction_tensors(tensors, "onward"), find_aligner),

@@ -8,8 +8,9 @@ Tests: tests/training/test_loop.py, tests/training/test_recorded_updates.py, tes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Generic
+from typing import Generic, NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,13 +35,29 @@ from rnnsearch.utils.distributed import Processes
 from rnnsearch.utils.tensors import HostCopy
 
 
-class UpdateResults(HostCopy):
-    """NLL, gradient norm and acceptance of an update: a copy of what `update_results` returned."""
+class UpdateValues(NamedTuple):
+    """Values of an update for the training loop."""
 
-    def read(self) -> tuple[float, float, bool]:
-        """Return NLL, gradient norm, and False if the update was rejected, when they have been computed."""
-        nll, norm, accepted = self.wait().tolist()
-        return nll, norm, bool(accepted)
+    nll: float
+    norm: float
+    """Gradient norm before clipping."""
+    accepted: bool
+    """False if the update was rejected."""
+    reported: dict[str, float]
+    """Other values for the log (`Objective.report`)."""
+
+
+class UpdateResults(HostCopy):
+    """A copy of what `update_results` returned, and the names of its reported values."""
+
+    def __init__(self, tensor: Tensor, names: Sequence[str] = ()) -> None:
+        super().__init__(tensor)
+        self._names = names
+
+    def read(self) -> UpdateValues:
+        """Return the values when they have been computed."""
+        nll, norm, accepted, *reported = self.wait().tolist()
+        return UpdateValues(nll, norm, bool(accepted), dict(zip(self._names, reported, strict=True)))
 
 
 class Updater(Generic[Model]):
@@ -66,8 +83,8 @@ class Updater(Generic[Model]):
         self._recorder: UpdateRecorder | None = None
         self._knows_recorder = False  # True after the first batch has shown whether updates can be recorded
 
-    def run(self, group: list[Batch], update: int) -> Tensor:
-        """Make an update, as a CUDA graph if its shape has occurred before, and return its `update_results`.
+    def run(self, group: list[Batch], update: int) -> UpdateResults:
+        """Make an update, as a CUDA graph if its shape has occurred before, and return its results.
 
         Args:
             group: Batches of the update.
@@ -81,20 +98,22 @@ class Updater(Generic[Model]):
             return self._run_unrecorded(group, update)
         results = self._recorder.run(group[0], self.gradients.seed(update), self.gradients.normaliser(group))
         if results is not None:
-            return results
+            return UpdateResults(results)
         with pause_recording():
             return self._run_unrecorded(group, update)
 
-    def _run_unrecorded(self, group: list[Batch], update: int) -> Tensor:
+    def _run_unrecorded(self, group: list[Batch], update: int) -> UpdateResults:
         sums = self.gradients.accumulate(group, update)  # forward and backward; splits on out-of-memory
         norm = self.gradients.clip()  # after all-reduce and L2
         accepted = self.clipping.accepts(norm)
-        results = update_results(sums.pop(NLL), norm, accepted)
+        nll = sums.pop(NLL)
+        reported = self._task.objective.report(sums)
+        results = update_results(nll, norm, accepted, *reported.values())
         if self._device.type == "cpu":
             # Before the step, so that the weights stay finite.
             self.gradients.check_finite(group, update, *results[:2].tolist())
         self._task.update(sums, accepted)
-        return results
+        return UpdateResults(results, tuple(reported))
 
     def _make_recorder(self, batch: Batch) -> UpdateRecorder | None:
         """Return a recorder if updates on this device can be recorded, given any batch of the run."""

@@ -1,0 +1,9 @@
+"""Objectives that train on translations which the model itself generates (`[objective.sequence]`).
+
+`objective.py` has the base class, `hypotheses.py` generates translations and runs the model over them, `rewards.py`
+scores them, and the other modules have one method or family of methods each.
+"""
+
+from __future__ import annotations
+
+from rnnsearch.objectives.sequence import policy_gradient as policy_gradient  # registers its methods

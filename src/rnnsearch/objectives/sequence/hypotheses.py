@@ -1,0 +1,147 @@
+"""Translations that the model generates during training, and passes over them with gradients.
+
+`draw_samples` and `draw_n_best` search without gradients or dropout, like `rnnsearch translate`; `unroll_hypotheses`
+runs the model over their K translations per sentence with one memory per sentence.
+
+Samples depend only on the source, the seed and the model, so that a batch may be split. Tests:
+tests/objectives/sequence/test_hypotheses.py.
+
+Axes: B sentences, K hypotheses per sentence, N = B * K, I target positions, M tokens of all hypotheses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import compress
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from rnnsearch.data.batches import Batch
+from rnnsearch.models.outputs import Output
+from rnnsearch.models.translation_model import Memories, TranslationModel, Unrolled
+from rnnsearch.search.beam import beam_search, greedy_search
+from rnnsearch.search.constraints import max_lengths
+from rnnsearch.search.decode import search_variant
+from rnnsearch.search.hypothesis import Hypothesis
+from rnnsearch.search.model_scorer import ModelScorer
+from rnnsearch.search.options import SearchOptions
+from rnnsearch.search.sampling import Sampling
+from rnnsearch.text.vocabulary import BOS, EOS, PAD
+
+
+class LengthLimit(NamedTuple):
+    """Maximum length of a translation, without EOS: `max_ratio` times the length of the source plus `max_extra`."""
+
+    max_ratio: float
+    max_extra: int
+
+
+class Hypotheses(NamedTuple):
+    """K translations per sentence, row n is that of sentence n // K; a sentence may have fewer, then rows are empty."""
+
+    ids: Int[Tensor, "N I"]
+    """Tokens, each translation ended by EOS unless it was cut, and padded with PAD."""
+    log_probs: Float[Tensor, "N I"]
+    """log p of each token when it was generated; 0 on padding."""
+
+    @property
+    def mask(self) -> Bool[Tensor, "N I"]:
+        """True on tokens."""
+        return self.ids != PAD
+
+    @property
+    def previous(self) -> Int[Tensor, "N I"]:
+        """The token before each position: BOS first."""
+        return torch.cat([torch.full_like(self.ids[:, :1], BOS), self.ids[:, :-1]], dim=1)
+
+    def words(self) -> list[list[int]]:
+        """Return the tokens of each row without EOS."""
+        rows = []
+        for tokens, mask in zip(self.ids.tolist(), (self.mask & (self.ids != EOS)).tolist(), strict=True):
+            rows.append(list(compress(tokens, mask)))
+        return rows
+
+    def to(self, device: torch.device) -> Hypotheses:
+        """Return a copy on a device."""
+        return Hypotheses(self.ids.to(device), self.log_probs.to(device))
+
+
+def pad_hypotheses(groups: Sequence[Sequence[Hypothesis]], K: int) -> Hypotheses:
+    """Return the hypotheses of each sentence, at most K, in one tensor on the CPU."""
+    lengths = [len(hypothesis.token_scores) for group in groups for hypothesis in group]
+    ids = torch.full((len(groups) * K, max(lengths, default=1)), PAD)
+    log_probs = torch.zeros(ids.shape)
+    for sentence, group in enumerate(groups):
+        for k, hypothesis in enumerate(group):
+            tokens = [*hypothesis.ids, EOS] if hypothesis.finished else [*hypothesis.ids]
+            row = sentence * K + k
+            ids[row, : len(tokens)] = torch.tensor(tokens, dtype=torch.int64)
+            log_probs[row, : len(tokens)] = torch.tensor(hypothesis.token_scores)
+    return Hypotheses(ids, log_probs)
+
+
+def draw_samples(model: TranslationModel, batch: Batch, samples: int, seed: int, limit: LengthLimit) -> Hypotheses:
+    """Return K = `samples` translations per sentence, sampled from the model; equal ones occur several times.
+
+    PAD and BOS are never sampled. A translation of maximum length has no EOS: the search cuts it there anyway, so that
+    its probability is that of its words.
+    """
+    variant = Sampling(seed=seed)
+    options = SearchOptions(beam=samples, n_best=samples, variant=variant, **limit._asdict())
+    with torch.inference_mode():
+        groups = search_variant(ModelScorer(model), batch.sources, options, variant)
+    for group, max_length in zip(groups, max_lengths(batch.sources, options), strict=True):
+        for k, hypothesis in enumerate(group):
+            if hypothesis.finished and len(hypothesis.ids) == max_length:
+                group[k] = replace(hypothesis, token_scores=hypothesis.token_scores[:-1], finished=False)
+    return pad_hypotheses(groups, samples).to(model.device)
+
+
+def draw_n_best(model: TranslationModel, batch: Batch, count: int, limit: LengthLimit) -> Hypotheses:
+    """Return the `count` best translations of a beam search of this width; the greedy translation if it is 1."""
+    options = SearchOptions(beam=count, n_best=count, **limit._asdict())
+    search = greedy_search if count == 1 else beam_search
+    with torch.inference_mode():
+        groups = search(ModelScorer(model), batch.sources, options)
+    return pad_hypotheses(groups, count).to(model.device)
+
+
+def unroll_hypotheses(model: TranslationModel, hypotheses: Hypotheses, memories: Memories) -> Unrolled:
+    """Return the decoder's outputs for given translations, with gradients and without dropout."""
+    return model.unroll(hypotheses.previous, memories, None)
+
+
+def weighted_nll(
+    model: TranslationModel, hypotheses: Hypotheses, readout: Float[Tensor, "N I R"], weights: Float[Tensor, "N I"]
+) -> Float[Tensor, ""]:
+    """Return sum_n sum_i weights[n, i] * -log p(y_i), differentiable in the readouts and the output layer.
+
+    Args:
+        model: The model.
+        hypotheses: Translations.
+        readout: Readouts of `unroll_hypotheses`.
+        weights: Weights without gradients; those of padding are ignored.
+    """
+    positions = hypotheses.mask.flatten().nonzero()[:, 0]  # [M]
+    rows = readout.flatten(0, 1).index_select(0, positions)  # [M, R]
+    ids = hypotheses.ids.flatten().index_select(0, positions)
+    token_weights = weights.detach().flatten().index_select(0, positions)
+    assert isinstance(model.output, Output), "the config requires an ordinary softmax"
+    total, _ = model.output.losses(rows, ids, token_weights=token_weights)
+    return total
+
+
+@torch.no_grad()
+def forced_log_probs(model: TranslationModel, hypotheses: Hypotheses, memories: Memories) -> Float[Tensor, "N I"]:
+    """Return log p of each token of given translations, without gradients; 0 on padding."""
+    readout = unroll_hypotheses(model, hypotheses, memories).readout
+    positions = hypotheses.mask.flatten().nonzero()[:, 0]
+    ids = hypotheses.ids.flatten().index_select(0, positions)
+    assert isinstance(model.output, Output), "the config requires an ordinary softmax"
+    _, nll = model.output.losses(readout.flatten(0, 1).index_select(0, positions), ids)
+    log_probs = nll.new_zeros(hypotheses.ids.numel()).index_copy(0, positions, -nll)
+    return log_probs.view(hypotheses.ids.shape)

@@ -1,0 +1,117 @@
+"""`SequenceObjective`, the base class of methods that train on translations the model generates.
+
+To add a method, declare its options in `config/sequence.py` and implement a subclass in this package. A subclass
+returns its loss as sums over sentences. Tests: tests/objectives/sequence.
+
+Axes: B sentences.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from rnnsearch.config import sequence
+from rnnsearch.config.registry import Implementations
+from rnnsearch.config.sequence import SequenceConfig
+from rnnsearch.data.batches import Batch
+from rnnsearch.models.batch_rng import BatchRng
+from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.objectives.likelihood import Likelihood
+from rnnsearch.objectives.loss import Loss, Objective
+from rnnsearch.objectives.sequence.hypotheses import LengthLimit
+from rnnsearch.objectives.sequence.rewards import Detokenize
+
+NUM_REWARDS = "reward.count"
+REWARD_SUM = "reward.sum"
+REWARD_SQUARES = "reward.squares"
+
+
+class Generation(NamedTuple):
+    """Properties of the system that generated translations depend on."""
+
+    detokenize: Detokenize
+    limit: LengthLimit
+
+
+class SequenceObjective(Objective[TranslationModel]):
+    """A method's loss plus `likelihood` times that of the references.
+
+    The method's loss has no dropout, so that translations are scored by the distribution that they were sampled from.
+    """
+
+    component: ClassVar[type[SequenceConfig]]
+    """The declaration of the method, set by `@implements`."""
+
+    def __init__(self, options: Any, likelihood: Likelihood, generation: Generation) -> None:
+        """Create an objective.
+
+        Args:
+            options: Options of `[objective.sequence]`.
+            likelihood: Loss of the references.
+            generation: Length limit and text of translations.
+        """
+        self.options = options
+        self.likelihood = likelihood
+        self.generation = generation
+        self.likelihood_weight: float = options.likelihood
+        self.update = 0
+        """Number of the current update, from 1."""
+        self.epoch = 0.0
+        """Epochs before the current update."""
+
+    def before_update(self, update: int, epoch: float) -> None:
+        self.update = update
+        self.epoch = epoch
+
+    @abstractmethod
+    def sequence_loss(self, model: TranslationModel, batch: Batch, seed: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the method's loss, summed over the sentences, and sums to report (see `reward_statistics`).
+
+        Args:
+            model: The model.
+            batch: The batch.
+            seed: Seed of the random numbers of the whole batch, of which this batch may be a part.
+        """
+
+    def __call__(self, model: TranslationModel, batch: Batch, rng: BatchRng | None) -> Loss:
+        seed = 0 if rng is None else rng.seed
+        if self.likelihood_weight > 0:
+            likelihood = self.likelihood(model, batch, rng)
+        else:
+            with torch.no_grad():
+                likelihood = self.likelihood(model, batch, None)
+        total, statistics = self.sequence_loss(model, batch, seed)
+        if self.likelihood_weight > 0:
+            total = total + self.likelihood_weight * likelihood.total
+        return Loss(total, likelihood.nll, {**likelihood.statistics, **statistics})
+
+    def after_update(self, model: TranslationModel, statistics: Mapping[str, Tensor]) -> None:
+        if self.likelihood_weight > 0:
+            self.likelihood.after_update(model, statistics)
+
+    def report(self, statistics: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the mean reward and its variance over all generated translations of an update."""
+        if NUM_REWARDS not in statistics:
+            return {}
+        mean = statistics[REWARD_SUM] / statistics[NUM_REWARDS]
+        variance = statistics[REWARD_SQUARES] / statistics[NUM_REWARDS] - mean.square()
+        return {"reward": mean, "reward_variance": variance.clamp_min(0.0)}
+
+
+def reward_statistics(rewards: Tensor) -> dict[str, Tensor]:
+    """Return the sums that `SequenceObjective.report` computes mean and variance of rewards from."""
+    rewards = rewards.double()
+    return {
+        REWARD_SUM: rewards.sum(),
+        REWARD_SQUARES: rewards.square().sum(),
+        NUM_REWARDS: rewards.new_tensor(float(rewards.numel())),
+    }
+
+
+SEQUENCES: Implementations[type[SequenceObjective]] = Implementations(sequence.SEQUENCES)
+"""Class by `type` of `[objective.sequence]`; names are stored in model folders."""

@@ -1,0 +1,130 @@
+"""Gradients of sequence objectives equal those of the expectations that they estimate, by enumeration."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from rnnsearch.config.sequence import MinimumRiskOptions
+from rnnsearch.models.batch_rng import BatchRng
+from rnnsearch.objectives.likelihood import Likelihood
+from rnnsearch.objectives.sequence import policy_gradient
+from rnnsearch.objectives.sequence.hypotheses import draw_n_best, draw_samples
+from rnnsearch.objectives.sequence.policy_gradient import MinimumRisk
+from rnnsearch.objectives.sequence.rewards import SentenceBleu
+from rnnsearch.text.vocabulary import EOS
+from tests.objectives.sequence.toys import (
+    GENERATION,
+    all_translations,
+    differentiable_log_probs,
+    hypotheses_of,
+    restrict_vocabulary,
+)
+
+
+def gradients(model, value):
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    found = torch.autograd.grad(value, parameters, allow_unused=True)
+    return [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)]
+
+
+def with_target(batch, tokens):
+    """Return a batch of one sentence with this reference."""
+    from dataclasses import replace
+
+    from rnnsearch.data.batch import Stream
+
+    streams = {**batch.streams, batch.direction.target: Stream.from_ids(torch.tensor([tokens]))}
+    return replace(batch, streams=streams)
+
+
+@pytest.mark.parametrize("alpha", [5e-3, 1.0])
+def test_minimum_risk_over_all_translations_has_the_gradient_of_the_expected_risk(make, batches, monkeypatch, alpha):
+    model = restrict_vocabulary(make())
+    batch = with_target(batches([0]), [4, 5, EOS])
+    translations = all_translations()
+    drawn = hypotheses_of(translations)
+    memories = model.encode(batch.sources)
+    with torch.no_grad():
+        log_probs = drawn.log_probs.clone()
+        log_probs[:, 0] = differentiable_log_probs(model, drawn, memories).float()
+    monkeypatch.setattr(policy_gradient, "draw_samples", lambda *_: drawn._replace(log_probs=log_probs))
+
+    objective = MinimumRisk(MinimumRiskOptions(alpha=alpha), Likelihood(), GENERATION)
+    loss = objective(model, batch, BatchRng(1))
+
+    reward = SentenceBleu(None, GENERATION.detokenize)
+    words = [[token for token in tokens if token != EOS] for tokens in translations]
+    risks = 1 - torch.tensor(reward.start(words, [[4, 5]] * len(words))())
+    q = (alpha * differentiable_log_probs(model, drawn, memories)).softmax(0)
+    for result, expected in zip(gradients(model, loss.total), gradients(model, (q * risks).sum()), strict=True):
+        torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-8)
+    assert 1 - float(loss.statistics["reward.sum"]) / len(words) == pytest.approx(float(risks.mean()))
+
+
+def test_samples_have_the_log_probabilities_of_a_forced_pass(make, batches):
+    model = restrict_vocabulary(make())
+    batch = batches([0, 1, 2])
+    hypotheses = draw_samples(model, batch, 4, 1, GENERATION.limit)
+    assert len(hypotheses.ids) == 12
+    forced = differentiable_log_probs(model, hypotheses, model.encode(batch.sources))
+    torch.testing.assert_close(hypotheses.log_probs.sum(1).double(), forced.detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_samples_follow_the_distribution_of_the_model(make, batches):
+    model = restrict_vocabulary(make())
+    batch = batches([0])
+    translations = all_translations()
+    every = hypotheses_of(translations)
+    probabilities = differentiable_log_probs(model, every, model.encode(batch.sources)).exp().detach().numpy()
+    assert probabilities.sum() == pytest.approx(1.0)
+    samples = draw_samples(model, batch, 4000, 1, GENERATION.limit)
+    index = {tuple(tokens): n for n, tokens in enumerate(translations)}
+    counts = np.zeros(len(translations))
+    for tokens, mask in zip(samples.ids.tolist(), samples.mask.tolist(), strict=True):
+        counts[index[tuple(token for token, real in zip(tokens, mask, strict=True) if real)]] += 1
+    assert np.abs(counts / 4000 - probabilities).max() < 4 * 0.5 / np.sqrt(4000)
+
+
+@pytest.mark.parametrize("candidates", ["samples", "n-best"])
+def test_splitting_a_batch_changes_nothing(make, batches, candidates):
+    model = restrict_vocabulary(make())
+    batch = batches([0, 1, 2])
+    options = MinimumRiskOptions(samples=5, alpha=0.5, candidates=candidates, likelihood=0.3)
+    objective = MinimumRisk(options, Likelihood(), GENERATION)
+    whole = objective(model, batch, BatchRng(7))
+    halves = []
+    first, second = batch.split()
+    for half, rows in ((first, [0]), (second, [1, 2])):
+        rng = BatchRng(7)
+        rng.select_rows(rows, 3)
+        halves.append(objective(model, half, rng))
+    for result, expected in zip(
+        gradients(model, halves[0].total + halves[1].total), gradients(model, whole.total), strict=True
+    ):
+        torch.testing.assert_close(result, expected)
+    for name, value in whole.statistics.items():
+        torch.testing.assert_close(halves[0].statistics[name] + halves[1].statistics[name], value)
+
+
+def test_likelihood_weight_adds_the_loss_of_the_references(make, batches):
+    model = restrict_vocabulary(make())
+    batch = batches([0, 1])
+    without = MinimumRisk(MinimumRiskOptions(samples=3), Likelihood(), GENERATION)(model, batch, BatchRng(1))
+    mixed = MinimumRisk(MinimumRiskOptions(samples=3, likelihood=0.5), Likelihood(), GENERATION)(
+        model, batch, BatchRng(1)
+    )
+    likelihood = Likelihood()(model, batch, BatchRng(1))
+    assert float(mixed.total.detach()) == pytest.approx(float((without.total + 0.5 * likelihood.total).detach()))
+    assert torch.equal(without.nll, likelihood.nll)
+
+
+def test_n_best_candidates_are_those_of_beam_search(make, batches):
+    model = restrict_vocabulary(make())
+    batch = batches([0])
+    best = draw_n_best(model, batch, 4, GENERATION.limit)
+    every = hypotheses_of(all_translations())
+    log_probs = differentiable_log_probs(model, every, model.encode(batch.sources)).detach()
+    assert best.log_probs.sum(1).max() <= log_probs.max() + 1e-5
+    assert len({*map(tuple, best.ids.tolist())}) == 4
