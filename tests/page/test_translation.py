@@ -166,6 +166,21 @@ def test_swap_uses_model_of_reverse_direction(open_app):
     assert app.page.get_attribute("#target", "lang") == "en"
 
 
+def test_targets_name_the_language_through_which_two_models_translate(open_app):
+    common = {"attention": True, "score": None, "loaded": True, "source": "de", "source_name": "German"}
+    direct = {"name": "de-en", "target": "en", "target_name": "English", "pivot": None, "pivot_name": None}
+    pivot = {"name": "de-en+en-fr", "target": "fr", "target_name": "French", "pivot": "en", "pivot_name": "English"}
+
+    def translate(route: Any) -> None:
+        request = route.request.post_data_json
+        route.fulfill(json=translate_response([request["text"]], [f"[{request['model']}]"]))
+
+    app = open_app(routes={"/v1/models": {"models": [direct | common, pivot | common]}, "/v1/translate": translate})
+    assert app.page.locator("#to option").all_inner_texts() == ["English", "French (via English)"]
+    app.page.select_option("#to", "fr")
+    assert app.translate("Haus") == "[de-en+en-fr]"
+
+
 def test_swap_is_unavailable_without_reverse_model(translated):
     assert translated.unavailable_reason("#swap") == "No model translates German into English"
     translated.page.keyboard.press("Alt+x")

@@ -35,7 +35,8 @@ def test_models_are_listed_with_their_state(http):
     assert [row["loaded"] for row in before] == [False, False]
     assert [row["loaded"] for row in after] == [False, True]
     names = {"source_name": "English", "target_name": "German"}
-    details = {"sources": [], "attention": True, "aligner": False, "calibrated": False, "score": None}
+    details = {"sources": [], "pivot": None, "pivot_name": None, "attention": True, "aligner": False}
+    details |= {"calibrated": False, "score": None}
     assert before[0] == {"name": "en-de", "source": "en", "target": "de", **names, **details, "loaded": False}
     assert after[1]["attention"] is False
 

@@ -89,6 +89,13 @@ def serve(
             help="Terms that translations must contain: source term, tab, target term or several forms separated by |.",
         ),
     ] = None,
+    pivot_language: Annotated[
+        list[str] | None,
+        Option(
+            help="Also offer the directions that two models together have through this language, and no model has; "
+            "can be given several times."
+        ),
+    ] = None,
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Option(help="Minimum level of log lines.")] = (
         "info"
     ),
@@ -124,6 +131,7 @@ def serve(
         device=hardware.device,
         max_loaded=limits.max_loaded,
         suggestions=suggestions,
+        pivot_languages=tuple(dict.fromkeys(pivot_language or ())),
         glossaries=read_glossaries(glossary or [], models),
     )
     hardware.set_threads()

@@ -243,6 +243,20 @@ class Batcher(Generic[Result]):
         result: Other = outcome
         return result
 
+    def require_capacity(self, num_sentences: int) -> None:
+        """Raise ServeError with status 429 if the queue is too full for the sentences of a request."""
+        count = min(num_sentences, self._max_waiting_per_request)
+        free = self._settings.max_queue - self.waiting
+        if count > free:
+            retry_after = max(1, round(self.waiting * self._seconds_per_sentence))
+            message = f"the queue has {max(free, 0)} free slots, but {count} sentences were sent; try again later"
+            raise ServeError(429, message, retry_after)
+
+    @property
+    def _max_waiting_per_request(self) -> int:
+        """Maximum number of sentences of a request that count as waiting."""
+        return max(1, int(self._settings.max_queue * MAX_QUEUE_FRACTION_PER_REQUEST))
+
     async def close(self) -> None:
         """Start no more batches, and cancel what waits and what is being translated."""
         self._closed = True
@@ -270,16 +284,11 @@ class Batcher(Generic[Result]):
         """
         if self._closed:
             raise ServeError(503, "the server is shutting down", 1)
-        max_waiting = max(1, int(self._settings.max_queue * MAX_QUEUE_FRACTION_PER_REQUEST))
-        count = min(len(jobs), max_waiting)
-        free = self._settings.max_queue - self.waiting
-        if not patient and count > free:
-            retry_after = max(1, round(self.waiting * self._seconds_per_sentence))
-            message = f"the queue has {max(free, 0)} free slots, but {count} sentences were sent; try again later"
-            raise ServeError(429, message, retry_after)
+        if not patient:
+            self.require_capacity(len(jobs))
         response = asyncio.get_running_loop().create_future()
         # A new request starts at the current virtual time: an idle client gains no advantage.
-        request = _Request(jobs, key, max_waiting, self._clock, response, function)
+        request = _Request(jobs, key, self._max_waiting_per_request, self._clock, response, function)
         self._insert(request)
         self._changed.set()
         return request

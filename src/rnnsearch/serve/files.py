@@ -21,7 +21,7 @@ from rnnsearch.errors import RnnsearchError
 from rnnsearch.serve.documents import FileReader
 from rnnsearch.serve.limits import ServeError, Settings, run_in_thread
 from rnnsearch.serve.observability import log_bug, log_event
-from rnnsearch.serve.registry import BatchOptions, Registry, ServedModel
+from rnnsearch.serve.registry import BatchOptions, LeasedModel, Registry
 from rnnsearch.serve.schemas import FileStatus, ModelInfo
 from rnnsearch.serve.texts import Pairs, translate_texts
 from rnnsearch.text.documents.packed import PackedTexts
@@ -291,7 +291,7 @@ class Files:
 
 
 async def _translate_or_skip(
-    model: ServedModel,
+    model: LeasedModel,
     texts: Sequence[str],
     options: BatchOptions,
     grammars: Sequence[str | None],

@@ -66,6 +66,8 @@ class Settings:
     """Names of this server in addition to its addresses and localhost; "*" allows any."""
     allowed_origins: frozenset[str] = frozenset()
     """Origins of other pages and of browser extensions that may use this server, in lower case; "*" allows any."""
+    pivot_languages: tuple[str, ...] = ()
+    """Languages through which two models translate in directions that no model has."""
     glossaries: Mapping[str, Glossary] = field(default_factory=dict)
     """Glossary of each model by name; entries of a request take precedence."""
     suggestions: Path | None = None

@@ -2,6 +2,7 @@
 
 Routes take a model with `Registry.lease` and translate sentences with `ServedModel.translate`, which tokenizes them
 once and submits them to the model's `Batcher`. The batcher calls `ServedModel._translate_batch` in a worker thread.
+Directions through a third language are leased as a `pivot.PivotModel`, which translates with two of the models.
 
 Before changing it: the state of the registry changes only in the event loop's thread, and a model is unloaded only
 without leases. `_translate_batch` runs in several threads at once and must not change the translator.
@@ -35,6 +36,7 @@ from rnnsearch.serve.batching import Batcher, BatchReport, TranslationJob, Worke
 from rnnsearch.serve.limits import ServeError, Settings, run_in_thread, text_size
 from rnnsearch.serve.observability import log_failure
 from rnnsearch.serve.output_size import TEXT_ONLY, OutputFields, check_output
+from rnnsearch.serve.pivot import LastStep, PivotModel, pivot_infos
 from rnnsearch.serve.schemas import ModelInfo
 from rnnsearch.systems.card import best_evaluation, load_training_facts
 from rnnsearch.systems.engine_file import engine_file_config
@@ -285,6 +287,18 @@ class ServedModel:
             self._check_length(text, length)
         return lengths
 
+    async def last_step(
+        self, sentences: Sequence[str], protect: Collection[ProtectedType] = (), align: bool = False
+    ) -> LastStep:
+        """Return the model that writes the translations, this one, and the sentences that it reads.
+
+        Args:
+            sentences: Sentences of a request.
+            protect: Types of text that translations into a third language contain unchanged.
+            align: True if alignments will be needed.
+        """
+        return LastStep(self, list(sentences))
+
     async def call(self, function: Callable[[Translator], Result], num_tokens: int) -> Result:
         """Call a function with the translator in one of the model's threads, and return its result.
 
@@ -333,6 +347,10 @@ def _matches(sentences: Sequence[str], glossary: Glossary) -> list[Sequence[Term
     return [tuple(glossary.matches(sentence)) for sentence in sentences]
 
 
+LeasedModel = ServedModel | PivotModel
+"""A model, or two that translate through a third language."""
+
+
 class Registry:
     """The models of a server by name and by direction, loaded when they are first needed."""
 
@@ -350,7 +368,8 @@ class Registry:
             on_batch: Called with the name of the model after each batch.
 
         Raises:
-            ModelError: A folder is not a translation model, or two folders have the same name.
+            ModelError: A folder is not a translation model, two folders have the same name, or no models lead through
+                one of the languages of `settings.pivot_languages`.
         """
         self.settings = settings
         self.models: dict[str, ModelInfo] = {}
@@ -366,12 +385,38 @@ class Registry:
                     raise ModelError(f"models must have folders of different names; got {other} and {folder}")
                 self.models[info.name] = info
                 self._folders[info.name] = folder
+        self._steps: dict[str, tuple[ModelInfo, ModelInfo]] = {}  # of directions through a third language
+        for language in settings.pivot_languages:
+            self._add_pivots(language)
         self._on_batch = on_batch
         self._loaded: dict[str, ServedModel] = {}
         self._loading: dict[str, asyncio.Task[ServedModel]] = {}
         self._leases: Counter[str] = Counter()  # a model with leases stays in memory
         self._multiway: dict[Path, MultiwayTranslator] = {}  # weights that several models in memory share
         self._folder_locks: defaultdict[Path, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    def _add_pivots(self, language: str) -> None:
+        """Add the directions through a language that no model has.
+
+        Raises:
+            ModelError: There are none, or a model that would be the first reads translations of previous sentences.
+        """
+        for info, first, second in pivot_infos(list(self.models.values()), language):
+            folder = self._folders[first.name]
+            if folder.is_dir() and load_translation_config(folder, multiway=True).data.reads_translations:
+                raise ModelError(
+                    f"{folder}: the first model of a pivot must not read translations of previous sentences "
+                    "(data.context.target)"
+                )
+            self.models[info.name] = info
+            self._steps[info.name] = (first, second)
+            if folder == self._folders[second.name]:
+                self._directions[folder_name(folder)].append(info)
+
+    def is_loaded(self, name: str) -> bool:
+        """Return True if a model is in memory; with a third language, both models."""
+        steps = self._steps.get(name)
+        return all(info.name in self._loaded for info in steps) if steps else name in self._loaded
 
     @property
     def loaded(self) -> list[ServedModel]:
@@ -403,12 +448,23 @@ class Registry:
         raise ServeError(400, f"source and target must be a direction served here ({directions}); got {requested}")
 
     @asynccontextmanager
-    async def lease(self, info: ModelInfo) -> AsyncIterator[ServedModel]:
+    async def lease(self, info: ModelInfo) -> AsyncIterator[LeasedModel]:
         """Yield a model, loaded if necessary, which stays in memory until the context ends.
 
         Raises:
             ServeError: With status 503 if the model cannot be loaded.
         """
+        if info.name not in self._steps:
+            async with self._lease_one(info) as model:
+                yield model
+            return
+        into, out = self._steps[info.name]
+        async with self._lease_one(into) as first, self._lease_one(out) as second:
+            yield PivotModel(info, first, second)
+
+    @asynccontextmanager
+    async def _lease_one(self, info: ModelInfo) -> AsyncIterator[ServedModel]:
+        """Yield a model that is no direction through a third language."""
         # Count the lease before the model is loaded: another request that gets a model meanwhile must not unload it.
         self._leases[info.name] += 1
         try:

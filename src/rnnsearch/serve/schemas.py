@@ -243,6 +243,10 @@ class SentenceTranslation(BaseModel):
     attention: list[list[float]] | None = Field(
         description="Attention weights: one row per target word, one column per source word."
     )
+    pivot: str | None = Field(
+        default=None,
+        description="Translation into the third language, if two models translate; null for a single model.",
+    )
     sources: dict[str, SourceSide] | None = Field(
         default=None,
         description="For a model with several sources: each one that the sentence has, by language code. The other "
@@ -298,6 +302,10 @@ class ModelInfo(BaseModel):
     sources: tuple[str, ...] = Field(
         default=(), description="Language codes of all sources of a model with several; source is the first."
     )
+    pivot: str | None = Field(
+        default=None, description="Language code through which two models translate; null for a single model."
+    )
+    pivot_name: str | None = Field(default=None, description="Name of this language.")
     attention: bool = Field(description="True if the model has attention.")
     aligner: bool = Field(description="True if alignments come from an aligner instead of attention.")
     calibrated: bool = Field(description="True if the model was calibrated, so that translations have a confidence.")

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 
 from rnnsearch.serve.limits import ServeError, split_sentences
 from rnnsearch.serve.output_size import TEXT_ONLY, OutputFields
-from rnnsearch.serve.registry import BatchOptions, ServedModel, Translations
+from rnnsearch.serve.registry import BatchOptions, LeasedModel, Translations
 from rnnsearch.text.markup.protected import DEFAULT_PROTECTED, ProtectedType
 from rnnsearch.text.terms import Glossary
 from rnnsearch.translator.texts import TextTranslation, assign_sentences, sentences_of
@@ -20,7 +20,7 @@ Pairs = Sequence[tuple[str, str]]
 
 
 async def translate_texts(
-    model: ServedModel,
+    model: LeasedModel,
     texts: Sequence[str],
     options: BatchOptions,
     prefixes: Sequence[str] | None = None,
@@ -80,7 +80,7 @@ async def translate_texts(
     return assign_sentences(texts, spans, n_best, model.info.target)
 
 
-async def require_one_sentence(model: ServedModel, text: str) -> str:
+async def require_one_sentence(model: LeasedModel, text: str) -> str:
     """Return the only sentence of a text, without the white space around it.
 
     Raises:

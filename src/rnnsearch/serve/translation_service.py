@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 from rnnsearch.serve.limits import ServeError, run_in_thread, text_size
 from rnnsearch.serve.output_size import TEXT_ONLY, OutputFields
-from rnnsearch.serve.registry import BatchOptions, Registry, ServedModel
+from rnnsearch.serve.registry import BatchOptions, LeasedModel, Registry
 from rnnsearch.serve.schemas import ModelInfo
 from rnnsearch.serve.texts import translate_texts
 from rnnsearch.text.alignments import Link
@@ -182,7 +182,7 @@ class TranslationService:
         return [Direction(model_by_code[language.code], language) for language in detected]
 
     async def translate(
-        self, task: TranslationTask, directions: Sequence[Direction], models: Mapping[str, ServedModel]
+        self, task: TranslationTask, directions: Sequence[Direction], models: Mapping[str, LeasedModel]
     ) -> list[TextResult]:
         """Translate texts.
 
@@ -208,7 +208,7 @@ class TranslationService:
 
     async def _translate_with(
         self,
-        model: ServedModel,
+        model: LeasedModel,
         task: TranslationTask,
         texts: Sequence[tuple[str, Document | None]],
         indices: Sequence[int],

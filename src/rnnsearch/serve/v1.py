@@ -28,6 +28,7 @@ from rnnsearch.errors import RnnsearchError
 from rnnsearch.serve.files import FileJob
 from rnnsearch.serve.limits import ServeError, run_in_thread, split_sentences
 from rnnsearch.serve.output_size import OutputFields, check_output, check_response
+from rnnsearch.serve.pivot import require_no_glossary
 from rnnsearch.serve.registry import BatchOptions, ServedModel, Translations
 from rnnsearch.serve.schemas import (
     ERROR_RESPONSES,
@@ -77,8 +78,9 @@ _PUNCTUATION_AT_ENDS = re.compile(r"^\W+|\W+$")
 async def models(service: UseService) -> ModelsResponse:
     """List the models."""
     registry = service.registry
-    loaded = {model.info.name for model in registry.loaded}
-    rows = [ModelStatus(**info.model_dump(), loaded=name in loaded) for name, info in registry.models.items()]
+    rows = []
+    for name, info in registry.models.items():
+        rows.append(ModelStatus(**info.model_dump(), loaded=registry.is_loaded(name)))
     return ModelsResponse(models=rows)
 
 
@@ -108,6 +110,7 @@ async def translate(request: Request, body: TranslateRequest, service: UseServic
     directions = await service.choose_models(request, task)
     for info in dict.fromkeys(direction.model for direction in directions):
         _require_calibrated(body, info)
+        require_no_glossary(info, glossary)
     if body.stream:
         # The lease is taken before streaming starts, so that a model that cannot be loaded is an ordinary error.
         async with service.registry.lease(directions[0].model):
@@ -144,6 +147,7 @@ async def _translate_several(request: Request, body: TranslateRequest, service: 
     _require_calibrated(body, info)
     options = BatchOptions(body.beam, body.n_best, body.alignment)
     async with service.registry.lease(info) as model:
+        assert isinstance(model, ServedModel)  # a direction through a third language has one source
         work = model.translate_several(body.source_texts, options, _output_fields(body))
         n_best_lists = await service.run(request, work)
     service.num_characters += sum(map(len, body.texts))
@@ -169,21 +173,24 @@ async def _stream_events(
         async with service.registry.lease(info) as model, asyncio.timeout(timeout):
             [spans] = await split_sentences([text], info.source)
             sentences = [text[start:end] for start, end in spans]
-            model_texts, terms = await model.find_terms(sentences, glossary)
-            sources = await model.segment(model_texts, body.protected_types)
+            step = await model.last_step(sentences, body.protected_types, body.alignment)
+            writer = step.model
+            model_texts, terms = await writer.find_terms(step.sentences, glossary)
+            sources = await writer.segment(model_texts, body.protected_types)
             lengths = [len(source.ids) for source in sources]
-            check_output(lengths, [0] * len(lengths), model.translator.options(beam=1), _output_fields(body))
-            order = model.translator.document_order()
+            check_output(lengths, [0] * len(lengths), writer.translator.options(beam=1), _output_fields(body))
+            order = writer.translator.document_order()
             for index, source in enumerate(sources):
-                waves = order.waves([source], [0])
+                # The second model of a pivot reads no previous sentences.
+                waves = order.waves([source], [0 if step.intermediates is None else index])
                 _, [in_context] = next(waves)
-                async for part in stream_sentence(model, in_context, body.alignment, terms[index]):
+                async for part in stream_sentence(writer, in_context, body.alignment, terms[index]):
                     if isinstance(part, str):
                         yield _event("token", {"sentence": index, "text": one_line(part)})
                     else:
-                        n_best.append([part])
-                with suppress(StopIteration):
-                    waves.send([n_best[-1][0].text])
+                        n_best.append([step.translation(index, part)])
+                        with suppress(StopIteration):
+                            waves.send([part.text])
             parts = [TextTranslation(text, spans, n_best, info.target)]
             result = TextResult(text, info, direction.detected, parts)
             size = check_response(_all_translations([result]), _output_fields(body))
@@ -313,6 +320,7 @@ def _sentence_translation(translation: Translation, attention: bool, alignment: 
         unknown=round(unknown_rate(translation), 4),
         attention=translation.json_values("word_attention")["word_attention"] if attention else None,
         alignment=list(translation.alignment) if alignment else [],
+        pivot=translation.pivot,
         sources=_source_sides(translation, alignment) if translation.sources else None,
         **translation.json_values("score", "log_prob", "finished", "tokens", "token_scores"),
     )
@@ -386,9 +394,12 @@ async def word_alternatives(request: Request, body: AlternativesRequest, service
     info = await service.find_model(body.text, body.model, body.source, body.target)
     require_line("translation", body.translation)
     async with service.registry.lease(info) as model:
-        [source] = await model.segment([await require_one_sentence(model, body.text)])
-        [num_target_tokens] = await model.count_target_tokens([body.translation])
-        work = model.call(
+        sentence = await require_one_sentence(model, body.text)
+        step = await service.run(request, model.last_step([sentence]))
+        writer = step.model
+        [source] = await writer.segment(step.sentences)
+        [num_target_tokens] = await writer.count_target_tokens([body.translation])
+        work = writer.call(
             lambda translator: find_alternatives(translator, source, body.translation, body.word, body.n_best),
             num_tokens=num_target_tokens * body.n_best,
         )

@@ -311,6 +311,20 @@ def _combined(pairs: Sequence[tuple[_Intermediate, Translation]], options: Searc
     return sorted(results, key=lambda translation: (not translation.finished, -translation.score))
 
 
+def translations_through(
+    first: Translation, second: Sequence[Translation], options: SearchOptions
+) -> list[Translation]:
+    """Return the translations of one sentence through its translation into the third language, best first.
+
+    Args:
+        first: The translation into the third language.
+        second: Translations of that.
+        options: Search options of `second`.
+    """
+    [intermediate] = _weighted([first])
+    return _combined([(intermediate, translation) for translation in second], options)
+
+
 def _through(first: Translation, second: Translation, score: float, log_prob: float) -> Translation:
     """Return the second model's translation of the first one's as a translation of its source."""
     if first.blocked or first.fallback == "source":

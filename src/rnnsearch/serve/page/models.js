@@ -19,12 +19,18 @@ function reverseModel() {
   return state.models.find((m) => m.source === model?.target && m.target === model?.source);
 }
 
+/** Return the target language of a model, and the language through which two models translate. */
+function targetLabel(model) {
+  const name = model.target_name || model.target;
+  return model.pivot ? `${name} (via ${model.pivot_name})` : name;
+}
+
 function selectModel(model) {
   state.model = model;
   const sameSource = state.models.filter((m) => m.source === model.source);
   const samePair = sameSource.filter((m) => m.target === model.target);
   const sources = state.models.map((m) => [m.source, m.source_name || m.source]);
-  const targets = sameSource.map((m) => [m.target, m.target_name || m.target]);
+  const targets = sameSource.map((m) => [m.target, targetLabel(m)]);
   fillOptions($("from"), unique(sources), model.source);
   fillOptions($("to"), unique(targets), model.target);
   fillOptions($("model"), samePair.map((m) => [m.name, m.name]), model.name);
