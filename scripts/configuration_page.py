@@ -205,6 +205,8 @@ def default(field: FieldInfo) -> str:
         return REQUIRED
     if field.default is None:
         return "none"
+    if field.default == {}:
+        return "`{}`"
     return f"`{tomli_w.dumps({'x': field.default}).removeprefix('x = ').strip()}`"
 
 
@@ -218,7 +220,9 @@ def type_name(schema: dict[str, Any], plural: str = "") -> str:
         items = type_name(schema["items"], "s")
         return f"list of {items.replace(', ', ', each ', 1)}"
     if schema["type"] == "object":
-        return f"table of {type_name(schema['additionalProperties'], 's')} by language"
+        values = type_name(schema["additionalProperties"], "s")
+        comma = "," if "," in values else ""
+        return f"table of {values.replace(', ', ', each ', 1)}{comma} by language"
     if "pattern" in schema:
         return f"language code{plural}"
     types = {"integer": "integer", "number": "number", "boolean": "boolean", "string": "string"}

@@ -112,12 +112,14 @@ def untrained_multiway(
     text_type: str = "words",
     seed: int = 7,
     sharing: dict[str, str] | None = None,
+    tasks: dict[str, Any] | None = None,
 ) -> MultiwaySystem:
     """Create a multi-way system of English, French and German; if it shares anything, with one vocabulary."""
     train = {"words": train_words, "bpe": train_bpe}[text_type]
+    data = {"source": ["en", "fr"], "target": "de", "train": ["x.tsv"], "directions": list(directions)}
     config = resolve(
         {
-            "data": {"source": ["en", "fr"], "target": "de", "train": ["x.tsv"], "directions": list(directions)},
+            "data": data if tasks is None else {**data, "tasks": tasks},
             "text": {"type": text_type, "vocabulary": 340, **({"joint": True} if sharing else {})},
             "model": {**model, "kind": "multiway", "sharing": sharing or {}},
             "training": {"max_updates": 1, "optimiser": {"type": "sgd", "learning_rate": 1.0}},

@@ -6,15 +6,18 @@ import numpy as np
 import pytest
 
 from rnnsearch.config import BatchConfig
-from rnnsearch.data.batch import Direction
+from rnnsearch.data.batch import COPY_SUFFIX, Direction
 from rnnsearch.data.batches import Batch, Batches
 from rnnsearch.data.id_store import ParallelIds
-from rnnsearch.data.mixed_batches import MixedBatches
+from rnnsearch.data.mixed_batches import MixedBatches, TaskBatches
+from rnnsearch.data.tasks import task_rows
 from tests.data.test_batches import same
 
 EN_DE = Direction(("en",), "de")
 FR_DE = Direction(("fr",), "de")
 DE_FR = Direction(("de",), "fr")
+COPY = Direction((f"en{COPY_SUFFIX}",), "en")
+MODEL_OF_DE = Direction((), "de")
 
 
 def corpus() -> ParallelIds:
@@ -30,14 +33,24 @@ def corpus() -> ParallelIds:
     return ParallelIds.from_rows({"en": sentences(280), "fr": sentences(40, start=260), "de": sentences(300)})
 
 
-def mixed(*directions: Direction, temperature: float = 1.0, rank: int = 0, world: int = 1) -> MixedBatches:
+def mixed(
+    *directions: Direction,
+    temperature: float = 1.0,
+    tasks: dict[Direction, float] | None = None,
+    rank: int = 0,
+    world: int = 1,
+) -> MixedBatches:
     budget = BatchConfig(tokens=60, sort_batches=3)
     ids = corpus()
-    parts = {
-        direction: Batches(ids, budget, None, seed=3, direction=direction, rank=rank, world=world)
-        for direction in directions
-    }
-    return MixedBatches(parts, 3, temperature)
+
+    def make(ids: ParallelIds, direction: Direction) -> Batches:
+        return Batches(ids, budget, None, seed=3, direction=direction, rank=rank, world=world)
+
+    parts = {direction: make(ids, direction) for direction in directions}
+    task_parts = {}
+    for task, ratio in (tasks or {}).items():
+        task_parts[task] = TaskBatches(make(task_rows(ids, task, monolingual=False), task), ratio)
+    return MixedBatches(parts, 3, temperature, task_parts)
 
 
 def equal(batches: list[Batch], others: list[Batch]) -> bool:
@@ -112,3 +125,69 @@ def test_whole_batch_is_of_the_given_direction():
     batches = mixed(EN_DE, DE_FR)
     batch = next(batch for batch in batches.epoch(0) if batch.direction == DE_FR)
     assert same(batches.whole_batch(batch.indices, DE_FR), batch)
+
+
+TASKS = {COPY: 0.5, MODEL_OF_DE: 2.5}
+
+
+def test_tasks_have_their_ratios_and_change_no_other_batches():
+    plain = list(mixed(EN_DE, FR_DE).epoch(1))
+    batches = mixed(EN_DE, FR_DE, tasks=TASKS)
+    epoch = list(batches.epoch(1))
+    assert len(epoch) == batches.count(1)
+    assert equal([batch for batch in epoch if batch.direction in batches.directions], plain)
+    counts = Counter(batch.direction for batch in epoch)
+    for task, ratio in TASKS.items():
+        assert counts[task] == pytest.approx(ratio * len(plain), abs=1)
+    # Spread over the whole epoch.
+    halves = [
+        Counter(batch.direction for batch in half) for half in (epoch[: len(epoch) // 2], epoch[len(epoch) // 2 :])
+    ]
+    assert all(half[task] > counts[task] / 4 for half in halves for task in TASKS)
+
+
+def test_autoencoding_reads_its_target_and_language_modelling_nothing():
+    for batch in mixed(EN_DE, tasks=TASKS).epoch(0):
+        if batch.direction == COPY:
+            assert batch.source.ids.equal(batch.target.ids)
+        elif batch.direction == MODEL_OF_DE:
+            assert batch.streams.keys() == {"de"} and batch.sources == {}
+
+
+def test_small_ratios_have_a_batch_in_some_epochs():
+    batches = mixed(EN_DE, tasks={COPY: 0.01})
+    num_tasks = [batches.count(epoch) - batches.directions[EN_DE].count(epoch) for epoch in range(20)]
+    assert set(num_tasks) == {0, 1}
+    total = sum(batches.directions[EN_DE].count(epoch) for epoch in range(20))
+    assert sum(num_tasks) == pytest.approx(0.01 * total, abs=1)
+
+
+def test_epoch_with_tasks_continues_after_skipped_batches():
+    whole = list(mixed(EN_DE, FR_DE, tasks=TASKS).epoch(4))
+    for skip in (1, len(whole) // 2, len(whole)):
+        assert equal(list(mixed(EN_DE, FR_DE, tasks=TASKS).epoch(4, skip)), whole[skip:])
+
+
+def test_task_uses_other_sentences_in_each_epoch():
+    batches = mixed(EN_DE, tasks={MODEL_OF_DE: 0.2})
+    epochs = []
+    for epoch in (0, 1):
+        epochs.append([batch.indices for batch in batches.epoch(epoch) if batch.direction == MODEL_OF_DE])
+    assert epochs[0] and epochs[0] != epochs[1]
+
+
+def test_monolingual_rows_have_no_other_language():
+    ids = corpus()
+    assert task_rows(ids, MODEL_OF_DE, monolingual=False).present("de").all()
+    # The rows after the 280 with English have French.
+    assert not task_rows(ids, MODEL_OF_DE, monolingual=True).present("de").any()
+    without_french = task_rows(ids.select(["en", "de"]), MODEL_OF_DE, monolingual=True)
+    assert np.flatnonzero(without_french.present("de")).tolist() == list(range(280, 300))
+
+
+def test_processes_share_the_rows_of_each_batch_of_a_task():
+    whole = list(mixed(EN_DE, tasks=TASKS).epoch(0))
+    parts = zip(*(mixed(EN_DE, tasks=TASKS, rank=rank, world=2).epoch(0) for rank in range(2)), strict=True)
+    for batch, processes in zip(whole, parts, strict=True):
+        assert all(part.direction == batch.direction for part in processes)
+        assert {index for part in processes for index in part.indices} == set(batch.indices)

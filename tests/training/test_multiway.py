@@ -280,6 +280,37 @@ def test_directions_whose_modules_are_all_frozen_are_evaluated_but_not_trained(l
     assert len(recorder.updates) == 3
 
 
+def test_language_is_added_without_the_text_of_frozen_directions(learn: Learn, folder: Path, tmp_path: Path):
+    learn("few", ["aa-cc"], max_updates=3)
+    lines = [line.split("\t") for line in (folder / "train.tsv").read_text().splitlines()]
+    pairs = [(b, c) for _, b, c in lines if b]
+    for index, name in enumerate(("bb", "cc")):
+        (tmp_path / f"train.{name}").write_text("".join(f"{pair[index]}\n" for pair in pairs))
+    tables: dict[str, Any] = {
+        "data": {"train": ["|train.bb|train.cc"], "directions": ["aa-cc", "bb-cc"], "dev": "|train.bb|train.cc"},
+        "text": {"tokenizers": {"aa": "few", "cc": "few"}},
+        "training": {"max_updates": 2, "begin_from": "few"},
+    }
+    names = ["attention", "encoders.aa", "source_embeddings.aa", "decoders.cc", "target_embeddings.cc", "outputs.cc"]
+    tables["training"]["transfer"] = {"freeze": names}
+    config = toy_config(tmp_path, MULTIWAY, tables)
+    assert check(config) == []
+    prepared = prepare(config, tmp_path / "data")
+    recorder = Recorder()
+    train(config, prepared, tmp_path / "many", recorder)
+    assert "dev_nll bb-cc" in recorder.evaluations[0] and "dev_nll aa-cc" not in recorder.evaluations[0]
+    few, many = (read_weights(tmp_path / name / "model.safetensors") for name in ("few", "many"))
+    assert few.keys() < many.keys()
+    assert all(torch.equal(many[name], weights) for name, weights in few.items())
+    sentences = ["ba ce di", "fo gu"]
+    old, new = (rnnsearch.load(tmp_path / name).select("aa", "cc").translate(sentences) for name in ("few", "many"))
+    assert [translation.score for translation in old] == [translation.score for translation in new]
+    # Directions that are trained need text.
+    tables["training"]["transfer"] = {"freeze": [name for name in names if name != "encoders.aa"]}
+    with pytest.raises(ConfigError, match=r"of each direction, except for frozen ones; got none for aa-cc"):
+        train(toy_config(tmp_path, MULTIWAY, tables), prepared, tmp_path / "no", recorder)
+
+
 def test_target_languages_of_a_shared_decoder_keep_their_order(tmp_path: Path):
     sharing = {"encoders": "all", "decoders": "all"}
     names = ("en-de", "de-en")

@@ -19,6 +19,7 @@ from rnnsearch.accel.registry import describe_training
 from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import ModelConfig, RunConfig, SearchConfig, dump
 from rnnsearch.config.language_model import LanguageModelConfig
+from rnnsearch.data.tasks import task_ratios
 from rnnsearch.engine.file import damaged_error, read_header
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.models.multiway import LanguageModules, count_language_parameters
@@ -177,6 +178,7 @@ def _model_rows(system: System[Any], path: Path) -> dict[str, str]:
             **digest,
         }
     languages = f"{', '.join(config.data.sources)} → {config.data.target}"
+    tasks = ", ".join(f"{task.name} ({ratio:g})" for task, ratio in task_ratios(config.data.tasks).items())
     if isinstance(system, MultiwaySystem):
         languages = ", ".join(direction.name for direction in system.directions)
         # All directions have the same components.
@@ -186,6 +188,7 @@ def _model_rows(system: System[Any], path: Path) -> dict[str, str]:
         text_types += ", joint" if config.text.joint else ", separate"
     return {
         "Languages": languages,
+        **({"Further tasks (ratio)": tasks} if tasks else {}),
         "Parameters": parameters,
         "Vocabulary": _vocabularies(system, text_types),
         **_normalization_row(system),

@@ -179,6 +179,45 @@ class ArrayConfig(Table):
         return None if self.grid is None else self.grid[0] * self.grid[1]
 
 
+MixingRatio = Annotated[float, Field(ge=0.0, le=1000.0)]
+"""Batches of a task per batch of translation; 0 for no task."""
+
+
+class TasksConfig(Table):
+    """`[data.tasks]`: tasks that a [multi-way model](multilingual.md#further-tasks) is trained on in addition to
+    translation (Luong et al. 2016, "Multi-task Sequence to Sequence Learning"). They read the text of single languages
+    in `data.train`, have an NLL on the dev set, and are not offered for translation.
+
+    The ratio of a task is the number of its batches per batch of translation, of all directions together: 0.1 adds one
+    batch to ten. 0 leaves the task out.
+    """
+
+    autoencoding: dict[str, MixingRatio] = Field(default={})
+    """Ratios by language, such as `{ en = 0.1 }`, of translating sentences into themselves with the
+    language's encoder and decoder. If the language had only one of the two, the other is added."""
+    language_model: dict[str, MixingRatio] = Field(default={})
+    """Ratios by language of predicting sentences with the language's decoder only: annotations and
+    the last states of the encoder are zeros."""
+    text: Literal["all", "monolingual"] = "all"
+    """Sentences of a task: `all` of the language, or those without a translation (`monolingual`)."""
+
+    @model_validator(mode="after")
+    def _validate(self) -> TasksConfig:
+        if not self.autoencoding and not self.language_model:
+            raise ValueError("must have the ratio of some language in `autoencoding` or `language_model`; got none")
+        return self
+
+    @property
+    def autoencoded(self) -> tuple[str, ...]:
+        """Languages that are autoencoded."""
+        return tuple(language for language, ratio in self.autoencoding.items() if ratio > 0)
+
+    @property
+    def modelled(self) -> tuple[str, ...]:
+        """Languages with language modelling."""
+        return tuple(language for language, ratio in self.language_model.items() if ratio > 0)
+
+
 StreamName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 """Name of a stream of arrays, which is part of the names of files."""
 
@@ -198,6 +237,7 @@ class DataConfig(Table):
     """Directions of a [multi-way model](multilingual.md) between any two of its languages, such as `["de-en",
     "en-fr"]`, or `"all"` for each direction that has training text. By default, each source language into the
     target."""
+    tasks: TasksConfig | None = None
     tag: Annotated[str, NameIn(dict.fromkeys(LANGUAGE_TAGS))] | None = None
     """Token before each source sentence, for training that continues from one direction of a multi-way model with
     `model.sharing.decoders = "all"`. `rnnsearch extract` writes it into the model folder."""
@@ -206,7 +246,8 @@ class DataConfig(Table):
     train: list[str] | None = None
     """Training files, each `source_file|target_file`, a TSV file, or a TMX, XLIFF, PO, CSV or XLSX file; see
     [Data](data.md). With three or more languages, give one file or column per language; an empty one marks text that is
-    missing in that language. `|target_file` is text in the target language only (see `target_only`)."""
+    missing in that language. `|target_file` is text in the target language only (see `target_only`), and with
+    `[data.tasks]` `source_file|` is text in the source language only."""
     target_only: Literal["copied", "null"] | None = None
     """Source side of text in the target language only: a copy of the target (`"copied"`, Currey et al. 2017) or an
     empty sentence (`"null"`, Sennrich et al. 2016). See [Data](data.md#monolingual-text)."""
@@ -281,11 +322,12 @@ class DataConfig(Table):
             raise ValueError("`documents` has no effect with `corpus`: a listed corpus has no document boundaries")
         if self.context is not None and not self.documents:
             raise ValueError("`context` needs `documents = true`, which marks the ends of documents")
-        self._validate_target_only()
+        self._validate_monolingual_files()
         for index, language in enumerate(self.languages):
             if language in self.languages[:index]:
                 raise ValueError(f"source and target must be two languages; got {language} twice")
         self._validate_directions()
+        self._validate_tasks()
         return self
 
     def _validate_directions(self) -> None:
@@ -299,6 +341,35 @@ class DataConfig(Table):
                 raise ValueError(f"`directions` {must_be_one_of(possible, name)}")
             if name in self.directions[:index]:
                 raise ValueError(f"`directions` must be different from each other; got {name} twice")
+
+    def _validate_tasks(self) -> None:
+        if self.tasks is None:
+            return
+        for name in ("autoencoding", "language_model"):
+            for language in getattr(self.tasks, name):
+                if language not in self.languages:
+                    must = must_be_one_of(list(self.languages), language)
+                    raise_problems([problem(("tasks", name, language), must)])
+        # The names of "all" directions depend on the corpus (see `training/run_folder.py`).
+        if self.directions != "all" and (message := self.task_problem) is not None:
+            raise ValueError(message)
+
+    @property
+    def task_problem(self) -> str | None:
+        """Return why a task would not share its modules with any direction, or None."""
+        if self.tasks is None:
+            return None
+        used = {language for pair in self.pairs for language in pair}
+        for language in self.tasks.autoencoded:
+            if language not in used:
+                return f"`tasks.autoencoding` must have languages of `directions`; got {language}"
+        for language in self.tasks.modelled:
+            if language not in self.written_languages:
+                return (
+                    f"`tasks.language_model` must have target languages of `directions`, or languages of "
+                    f"`tasks.autoencoding`, whose decoder it trains; got {language}"
+                )
+        return None
 
     @property
     def _possible_directions(self) -> dict[str, tuple[str, str]]:
@@ -315,14 +386,25 @@ class DataConfig(Table):
         names = possible if self.directions == "all" else self.directions
         return tuple(possible[name] for name in names)
 
-    def _validate_target_only(self) -> None:
+    @property
+    def written_languages(self) -> tuple[str, ...]:
+        """Languages that a multi-way model writes, in the order of their tags: targets, then autoencoded ones."""
+        autoencoded = () if self.tasks is None else self.tasks.autoencoded
+        return tuple(dict.fromkeys([*(target for _, target in self.pairs), *autoencoded]))
+
+    def _validate_monolingual_files(self) -> None:
+        """Raise ValueError if entries of `train` in one of two languages have no use."""
         if self.target_only is not None and not self.files_without_source:
             raise ValueError(
                 "`target_only` has no effect without text in the target language only (`train` entry |target_file)"
             )
-        if self.target_only is None and self.files_without_source:
-            spec = (self.train or [])[self.files_without_source[0]]
-            raise ValueError(f'`target_only` must be "copied" or "null" for "{spec}", which has no source')
+        if self.tasks is None:
+            if self.target_only is None and self.files_without_source:
+                spec = (self.train or [])[self.files_without_source[0]]
+                raise ValueError(f'`target_only` must be "copied" or "null" for "{spec}", which has no source')
+            if len(self.sources) == 1 and self.monolingual_files != self.files_without_source:
+                spec = next(spec for spec in self.train or [] if spec.rstrip().endswith("|"))
+                raise ValueError(f'`train` must have pairs of text files, source_file|target_file; got "{spec}"')
         for name, used in (("alignments", self.alignments is not None), ("documents", self.documents)):
             if self.target_only is not None and used:
                 raise ValueError(f"`target_only` cannot be combined with `{name}`; remove one")
@@ -333,6 +415,16 @@ class DataConfig(Table):
         if len(self.sources) != 1:
             return []
         return [n for n, spec in enumerate(self.train or []) if spec.lstrip().startswith("|")]
+
+    @property
+    def monolingual_files(self) -> list[int]:
+        """Indices of the entries of `train` that have text in one of several languages only."""
+        indices = []
+        for index, spec in enumerate(self.train or []):
+            names = spec.split("|")
+            if len(names) > 1 and sum(bool(name.strip()) for name in names) == 1:
+                indices.append(index)
+        return indices
 
     @property
     def alignment_files(self) -> list[str] | None:

@@ -273,10 +273,6 @@ def _shares_everything(config: RunConfig) -> bool:
     return isinstance(config.model, MultiwayConfig) and set(dict(config.model.sharing).values()) == {"all"}
 
 
-def _targets(config: RunConfig) -> set[str]:
-    return {target for _, target in config.data.pairs}
-
-
 def _has_one_source(config: RunConfig) -> bool:
     """Return True if the kind of model reads one language."""
     return config.translation.sources is None and not _is_multiway(config)
@@ -385,6 +381,7 @@ NO_EFFECT: tuple[NoEffect, ...] = (
     NoEffect(
         (
             "data.directions",
+            "data.tasks",
             "training.batch.temperature",
             "training.direction_patience",
             "training.save_directions",
@@ -668,8 +665,13 @@ TRANSLATION_INVALID: tuple[Invalid, ...] = (
     ),
     Invalid(
         "data.directions",
-        lambda config: _shares_decoders(config) and len(_targets(config)) > len(LANGUAGE_TAGS),
+        lambda config: _shares_decoders(config) and len(config.data.written_languages) > len(LANGUAGE_TAGS),
         f'must have at most {len(LANGUAGE_TAGS)} target languages with model.sharing.decoders = "all"',
+    ),
+    Invalid(
+        "data.tasks.language_model",
+        lambda config: _shares_decoders(config) and config.data.tasks is not None and bool(config.data.tasks.modelled),
+        'cannot be combined with model.sharing.decoders = "all", whose decoder needs a source with a tag; remove one',
     ),
     Invalid(
         "data.target_only",

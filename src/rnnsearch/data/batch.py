@@ -21,19 +21,27 @@ from torch import Tensor
 from rnnsearch.text.vocabulary import BOS, PAD, UNK
 from rnnsearch.utils.tensors import without_last
 
+COPY_SUFFIX = "@copy"
+"""End of the name of a stream that repeats the target, after the code of its language: the source of autoencoding."""
+
 
 class Direction(NamedTuple):
     """The streams that a translation reads, and the one that it writes."""
 
     sources: tuple[str, ...]
-    """Names of the streams to read."""
+    """Names of the streams to read; none for language modelling."""
     target: str
     """Name of the stream to write."""
 
     @property
     def name(self) -> str:
-        """Name such as "de-en"."""
-        return f"{'+'.join(self.sources)}-{self.target}"
+        """Name such as "de-en"; "en-en" of autoencoding, and "en" without sources."""
+        return "-".join(["+".join(self.languages), self.target]) if self.sources else self.target
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Languages of the sources."""
+        return tuple(name.removesuffix(COPY_SUFFIX) for name in self.sources)
 
     def reversed(self) -> Direction:
         """Return the opposite direction of a direction with one source."""

@@ -162,6 +162,7 @@ def read_chunks(
     chunk_rows: int = 1000,
     languages: Sequence[str] = (),
     arrays: Mapping[str, ArrayConfig] | None = None,
+    requires_target: bool = True,
 ) -> Iterator[Chunk]:
     """Yield the lines of `read_rows` in chunks that are not parsed yet.
 
@@ -173,6 +174,7 @@ def read_chunks(
         chunk_rows: Maximum number of lines per chunk.
         languages: See `read_rows`.
         arrays: See `read_rows`.
+        requires_target: False if one of two files may be the source only.
 
     Raises:
         DataError: A file is missing or damaged, or files differ in their number of lines.
@@ -184,7 +186,7 @@ def read_chunks(
                 raise DataError(f"{names[0]}: word alignments need text files, whose lines they belong to")
             yield from _read_unit_chunks(base / names[0], reader, languages, chunk_rows)
             continue
-        is_target_missing = num_texts == 2 and not names[-1]
+        is_target_missing = requires_target and num_texts == 2 and not names[-1]
         has_columns = len(names) == 1 and not arrays
         if not (has_columns or len(names) == num_texts) or not any(names) or is_target_missing:
             what = "a pair of text files" if num_texts == 2 else f"text files in {num_texts} languages"

@@ -125,12 +125,15 @@ class ParallelIds:
         presence = self._present if present is None else {**self._present, name: present}
         return ParallelIds({**self._streams, name: rows}, None, presence, self.documents, unknown)
 
+    def present(self, name: str) -> npt.NDArray[np.bool_]:
+        """Return the mask [rows] of the rows that have a stream."""
+        return self._present[name] if name in self._present else np.ones(len(self), dtype=bool)
+
     def has_rows(self, names: Sequence[str]) -> bool:
         """Return True if any row has all of some streams."""
         complete = np.ones(len(self), dtype=bool)
         for name in names:
-            if name in self._present:
-                complete &= self._present[name]
+            complete &= self.present(name)
         return bool(complete.any())
 
     def row(self, index: int) -> tuple[Integers, ...]:

@@ -35,7 +35,9 @@ def language_warnings(data: DataConfig, base: Path) -> list[str]:
     except ConfigError:
         return []
     warnings = []
-    for spec in (data.train or [])[:MAX_FILES]:
+    monolingual = data.monolingual_files
+    specs = [spec for index, spec in enumerate(data.train or []) if index not in monolingual]
+    for spec in specs[:MAX_FILES]:
         rows = read_rows([spec], base, 2, documents=data.documents, languages=data.languages)
         sample = list(islice(filter(_is_long, islice(rows, 10 * MAX_ROWS)), MAX_ROWS))
         if len(sample) >= MIN_ROWS:

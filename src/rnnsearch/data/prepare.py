@@ -222,7 +222,7 @@ def _write(
         prepared.write_word_counts(folder / prepared.WORD_COUNTS_FILE, words_in_chunks(text_chunks[-1]))
         if data.aligner and data.is_bilingual:
             # Rows with a copied or empty source would teach wrong translations.
-            usable_parts = np.where(rows.has_source, rows.parts, LEFT_OUT)
+            usable_parts = np.where(rows.is_parallel, rows.parts, LEFT_OUT)
             pairs = aligner_text.sample(cleaned, usable_parts, aligner.MAX_PAIRS)
             if learn_aligner or _needs_aligner(config, cleaned.aligned):
                 progress(ALIGNING, 0, None, "")
@@ -270,8 +270,8 @@ class _SplitRows(NamedTuple):
     """Hashes and origins."""
     is_unique: npt.NDArray[np.bool_]
     """True for rows that do not repeat an earlier one."""
-    has_source: npt.NDArray[np.bool_]
-    """True for rows with text in the source language."""
+    is_parallel: npt.NDArray[np.bool_]
+    """True for rows of files in several languages, False for text in one language only."""
     parts: Parts
     """Part that each row belongs to."""
     shared: int
@@ -291,10 +291,10 @@ def _split_rows(corpus: _CorpusFiles, cleaned: CleanedText, tally: Tally, sizes:
     is_unique = _find_unique(data, cleaned, keys, tally)
     if not is_unique.any():
         raise DataError(f"no sentence pair is left for training in {corpus.facts['corpus']}: {tally.summary()}")
-    # Rows without a source cannot be held out.
-    has_source = ~cleaned.rows_in_files(data.files_without_source)
-    parts, shared = _parts(keys, is_unique, _split_sizes(data, sizes, is_unique & has_source), data.documents)
-    return _SplitRows(keys, is_unique, has_source, parts, shared)
+    # Rows in one language cannot be held out.
+    is_parallel = ~cleaned.rows_in_files(data.monolingual_files)
+    parts, shared = _parts(keys, is_unique, _split_sizes(data, sizes, is_unique & is_parallel), data.documents)
+    return _SplitRows(keys, is_unique, is_parallel, parts, shared)
 
 
 def _needs_aligner(config: RunConfig, has_links: bool) -> bool:

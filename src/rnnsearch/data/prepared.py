@@ -125,8 +125,8 @@ class Prepared:
 
     @property
     def unit(self) -> str:
-        """Name of the rows of the corpus: pairs, or rows if there are more languages than two."""
-        return "rows" if len(self.facts["sides"]) > 2 else "pairs"
+        """Name of the rows of the corpus: pairs, or rows if there are more languages than two, or text in one only."""
+        return "rows" if len(self.facts["sides"]) > 2 or any(self.facts["lacking"].values()) else "pairs"
 
     @cached_property
     def direction(self) -> Direction:
@@ -250,7 +250,7 @@ def _with_arrays(row: Row, index: int, streams: Sequence[str], arrays: Mapping[s
 def data_settings(config: RunConfig) -> dict[str, Any]:
     """Return the settings that prepared data depend on."""
     irrelevant = {
-        "data": {"prepared", "aligner", "weights", "context", "directions", "tag"},
+        "data": {"prepared", "aligner", "weights", "context", "directions", "tag", "tasks"},
         "text": {"bpe_dropout", "unigram_sampling", "inline_terms"},
     }
     return config.model_dump(mode="json", include={"data": True, "text": True}, exclude=irrelevant)

@@ -259,7 +259,9 @@ class CleanedText:
         file_index = -1
         first_paths = [base / next((name.strip() for name in spec.split("|") if name.strip()), "") for spec in specs]
         languages = self.rules.languages
-        chunks = read_chunks(specs, base, len(languages), alignments, CHUNK_ROWS, languages, self.rules.arrays)
+        chunks = read_chunks(
+            specs, base, len(languages), alignments, CHUNK_ROWS, languages, self.rules.arrays, requires_target=False
+        )
         with ExitStack() as stack:
             files = [stack.enter_context(path.open("wb")) for path in (*self._paths, self._keys_path)]
             for cleaned in workers.map(clean, ((chunk,) for chunk in chunks), (self.rules,)):

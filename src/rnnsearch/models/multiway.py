@@ -9,6 +9,9 @@ modules of its two languages: training, search and everything else use it like a
 All encoders have the same sizes, and so have all decoders, so that the paper's transformations between encoders,
 attention and decoders of different sizes are not needed.
 
+Further tasks (`data/tasks.py`) are directions, too: autoencoding of a language has its encoder and its decoder, and
+language modelling only its decoder, over a memory of zeros (`TranslationModel.empty_memories`).
+
 `systems/multiway.py` builds it. The names of parameters, such as `encoders.de...`, `decoders.en...` and `attention...`,
 are a file format. Tests: tests/models/test_multiway.py.
 """
@@ -52,6 +55,7 @@ class MultiwayModel(nn.Module):
         sources: Mapping[str, Modules],
         targets: Mapping[str, Modules],
         shared: Collection[str] = (),
+        tasks: Sequence[Direction] = (),
     ) -> None:
         """Combine modules of bilingual models of the same options.
 
@@ -61,10 +65,13 @@ class MultiwayModel(nn.Module):
             sources: Modules of each source language, from `source_modules`.
             targets: Modules of each target language, from `target_modules`.
             shared: Attributes of `TranslationModel` whose module is the same for all languages.
+            tasks: Tasks of `task_ratios` that the model is trained on, too.
         """
         super().__init__()
         self.directions = tuple(directions)
         """Directions that the model translates."""
+        self.tasks = tuple(tasks)
+        """Autoencoding and language modelling, which are trained but not offered for translation."""
         attention = _attention(base.decoder)
         for modules in targets.values():
             _replace_attention(modules["decoder"], attention)
@@ -78,7 +85,7 @@ class MultiwayModel(nn.Module):
         # In dictionaries, so that they are not registered twice.
         self._language_modules = {"source": dict(sources), "target": dict(targets)}
         self._views: dict[Direction, TranslationModel] = {}
-        for direction in self.directions:
+        for direction in (*self.directions, *self.tasks):
             self._views[direction] = self._make_view(base, direction)
 
     def _add_modules(self, name: str, modules: Modules, is_shared: bool) -> None:
@@ -90,29 +97,46 @@ class MultiwayModel(nn.Module):
 
     @property
     def views(self) -> tuple[TranslationModel, ...]:
-        """The bilingual models of all directions."""
+        """The bilingual models of all directions, and then those of all tasks."""
         return tuple(self._views.values())
+
+    @property
+    def source_languages(self) -> tuple[str, ...]:
+        """Languages that have an encoder."""
+        return tuple(self._language_modules["source"])
+
+    @property
+    def target_languages(self) -> tuple[str, ...]:
+        """Languages that have a decoder."""
+        return tuple(self._language_modules["target"])
 
     @property
     def untrained_directions(self) -> tuple[Direction, ...]:
         """Directions that the model can translate without having been trained on their pairs (zero-shot)."""
-        languages = self._language_modules
-        possible = [Direction((source,), target) for source in languages["source"] for target in languages["target"]]
+        possible = [
+            Direction((source,), target) for source in self.source_languages for target in self.target_languages
+        ]
         return tuple(d for d in possible if d.sources != (d.target,) and d not in self._views)
 
     def view(self, direction: Direction) -> TranslationModel:
         """Return the bilingual model of a direction, which shares all its modules with this model.
 
-        The direction may be one of `untrained_directions`.
+        The direction may be one of `tasks` or of `untrained_directions`.
         """
         if direction in self._views:
             return self._views[direction]
         return self._make_view(self._views[self.directions[0]], direction)
 
     def _make_view(self, base: TranslationModel, direction: Direction) -> TranslationModel:
-        (source,) = direction.sources
-        modules = {**self._language_modules["source"][source], **self._language_modules["target"][direction.target]}
-        return base.with_modules(modules)
+        # Without a source, the view has the encoder of another direction, which it does not run.
+        return base.with_modules(self.modules_of(direction))
+
+    def modules_of(self, direction: Direction) -> dict[str, nn.Module]:
+        """Return the modules that a batch of a direction runs, by attribute of `TranslationModel`."""
+        modules: dict[str, nn.Module] = {}
+        for source in direction.languages:
+            modules |= self._language_modules["source"][source]
+        return {**modules, **self._language_modules["target"][direction.target]}
 
     @property
     def shared_parameters(self) -> set[nn.Parameter]:
@@ -133,10 +157,11 @@ class LanguageModules(nn.Module):
 
 
 def trained_directions(model: MultiwayModel) -> list[Direction]:
-    """Return the directions that have a parameter that is not frozen."""
+    """Return the directions and tasks that have a parameter that is not frozen."""
     trained = []
-    for direction in model.directions:
-        if any(parameter.requires_grad for parameter in model.view(direction).parameters()):
+    for direction in (*model.directions, *model.tasks):
+        modules = model.modules_of(direction).values()
+        if any(parameter.requires_grad for module in modules for parameter in module.parameters()):
             trained.append(direction)
     return trained
 
@@ -145,10 +170,10 @@ def count_language_parameters(model: MultiwayModel) -> dict[Literal["source", "t
     """Return the number of parameters of each language as source and as target, without shared ones."""
     shared = model.shared_parameters
     counts: dict[Literal["source", "target"], dict[str, int]] = {"source": {}, "target": {}}
-    for direction in model.directions:
+    for direction in (*model.directions, *model.tasks):
         view = model.view(direction)
-        (source,) = direction.sources
-        counts["source"][source] = _count_parameters(source_modules(view), shared)
+        for source in direction.languages:
+            counts["source"][source] = _count_parameters(source_modules(view), shared)
         counts["target"][direction.target] = _count_parameters(target_modules(view), shared)
     return counts
 

@@ -192,6 +192,22 @@ class TranslationModel(nn.Module):
             return memory
         return memory._replace(target_ids=self.target_words.lookup(source.ids, source.mask))
 
+    def empty_memories(self, batch_size: int) -> dict[str, Memory]:
+        """Return the memories of sentences without a source: one annotation, summary and last states of zeros."""
+        encoder = self.encoder
+        new_zeros = next(self.parameters()).new_zeros
+        finals = []
+        for shape in encoder.shapes:
+            finals.append(shape.state_type(*[new_zeros(batch_size, shape.size) for _ in shape.state_type._fields]))
+        encoded = Encoded(
+            annotations=new_zeros(batch_size, 1, encoder.annotation_size),
+            mask=torch.ones(batch_size, 1, dtype=torch.bool, device=self.device),
+            summary=new_zeros(batch_size, encoder.summary_size),
+            finals=tuple(finals),
+            words=new_zeros(batch_size, 1, self.config.embedding) if self.reads_source_words else None,
+        )
+        return {"": self.decoder.remember(encoded)}
+
     def combined(self, memories: Memories) -> Memory:
         """Return the memory that the decoder reads: that of the only source."""
         return only_memory(memories)

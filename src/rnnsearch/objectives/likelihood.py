@@ -200,6 +200,7 @@ def teacher_force(
 ) -> TeacherForcedOutputs:
     """Run a model over a batch, reading the reference translations; in training on a GPU as a CUDA graph.
 
+    Without sources, the decoder reads `TranslationModel.empty_memories`.
     Batches with characters or arrays are never recorded; hardly any two batches with characters have the same shape.
     """
     sources = batch.sources
@@ -237,7 +238,10 @@ class TeacherForcing:
         self, model: TranslationModel, sources: Mapping[str, Stream], previous: Tensor, rng: BatchRng | None
     ) -> TeacherForcedOutputs:
         """Run the model on source streams, which may have characters."""
-        memories: Memories = model.encode(sources, rng)
+        if not sources:
+            memories: Memories = model.empty_memories(len(previous))
+            return TeacherForcedOutputs(memories, model.unroll(previous, memories, rng))
+        memories = model.encode(sources, rng)
         if self.freeze_null_sources:
             (source,) = sources.values()
             # An empty sentence has one position, its EOS.

@@ -1,4 +1,4 @@
-"""The objective of multi-way models: the likelihood of each batch in its direction.
+"""The objective of multi-way models: the likelihood of each batch in its direction or task.
 
 `systems/multiway.py` creates it. Parameters of languages that a batch does not contain get no gradient:
 tests/models/test_multiway.py.
@@ -6,7 +6,7 @@ tests/models/test_multiway.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rnnsearch.data.batches import Batch
 from rnnsearch.models.batch_rng import BatchRng
@@ -23,4 +23,6 @@ class MultiwayLikelihood(Objective[MultiwayModel]):
     """Objective of all directions, without state of its own (`after_update`)."""
 
     def __call__(self, model: MultiwayModel, batch: Batch, rng: BatchRng | None) -> Loss:
-        return self.likelihood(model.view(batch.direction), batch, rng)
+        # Penalties are on attention, which language modelling has none of.
+        likelihood = self.likelihood if batch.direction.sources else replace(self.likelihood, penalties=())
+        return likelihood(model.view(batch.direction), batch, rng)

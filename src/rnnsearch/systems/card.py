@@ -240,8 +240,10 @@ def card(facts: dict[str, Any], sha256: str, scores: Sequence[dict[str, Any]] = 
     if directions is not None:
         languages = ", ".join(directions)
         language_row = "Directions"
+    tasks = ", ".join(f"{name} ({ratio:g})" for name, ratio in facts.get("tasks", {}).items())
     about = {
         language_row: languages,
+        **({"Further tasks (ratio)": tasks} if tasks else {}),
         "Parameters": f"{facts['parameters']:,}",
         "Vocabulary": f"{sizes} tokens",
         "Weights' SHA-256": f"`{sha256}`",

@@ -55,6 +55,7 @@ def _write_training_facts(folder: Path, output: Path, system: TranslationSystem,
     """Write what a run has recorded about one of its directions, and the model card."""
     facts = load_training_facts(folder)
     facts.pop("directions", None)
+    facts.pop("tasks", None)
     languages = system.config.data.languages
     history = direction_history(facts["history"], direction.name)
     # The weights are those of the best mean over all directions.

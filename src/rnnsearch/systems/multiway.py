@@ -22,16 +22,19 @@ from rnnsearch.accel.verification import INFERENCE, Conditions
 from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import MultiwayConfig, RunConfig
 from rnnsearch.data.batch import Direction
+from rnnsearch.data.batches import make_batch
 from rnnsearch.data.corpus import Row
-from rnnsearch.data.tags import tag_of
+from rnnsearch.data.tags import tag_of, tagged
+from rnnsearch.data.tasks import task_ratios
 from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.models.layers import INITS, generator, initialise
 from rnnsearch.models.multiway import Modules, MultiwayModel, source_modules, target_modules
 from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.multiway import MultiwayLikelihood
 from rnnsearch.search.model_scorer import FastestScorer
 from rnnsearch.search.scorer import Scorer, Sources
-from rnnsearch.systems.dev_scores import DevEvaluator, DevScore, NllEvaluator
+from rnnsearch.systems.dev_scores import DevBatches, DevEvaluator, DevScore, NllEvaluator
 from rnnsearch.systems.system import Ability, Trainable, choose_direction
 from rnnsearch.systems.translation import TranslationSystem, require_valid_cutoffs
 from rnnsearch.text.alignments import Links
@@ -50,7 +53,7 @@ class MultiwaySystem(Trainable[MultiwayModel]):
         if not isinstance(config.model, MultiwayConfig) or not config.data.pairs:
             raise ConfigError(["data.source: must be at least one language for a multi-way model; got none"])
         directions = [Direction((source,), target) for source, target in config.data.pairs]
-        model = _build(config, config.model, directions, tokenizers, seed)
+        model = _build(config, config.model, directions, list(task_ratios(config.data.tasks)), tokenizers, seed)
         conditions = INFERENCE if seed is None else Conditions.of_training(config.training.precision)
         for view in model.views:
             choose(view, conditions=conditions)
@@ -88,12 +91,10 @@ class MultiwaySystem(Trainable[MultiwayModel]):
     def _zero_shot_problem(self, direction: Direction) -> str | None:
         """Return why the model cannot translate an untrained direction, or None."""
         (source,) = direction.sources
-        sources = list(dict.fromkeys(name for trained in self.directions for name in trained.sources))
-        targets = list(dict.fromkeys(trained.target for trained in self.directions))
-        if source not in sources:
-            return f"no encoder for {source}: the model reads {_enumeration(sources)}"
-        if direction.target not in targets:
-            return f"no decoder for {direction.target}: the model writes {_enumeration(targets)}"
+        if source not in self.model.source_languages:
+            return f"no encoder for {source}: the model reads {_enumeration(self.model.source_languages)}"
+        if direction.target not in self.model.target_languages:
+            return f"no decoder for {direction.target}: the model writes {_enumeration(self.model.target_languages)}"
         if source == direction.target:
             return f"source and target language must be different; got {source} for both"
         return None
@@ -147,7 +148,35 @@ class MultiwaySystem(Trainable[MultiwayModel]):
         if not evaluators:
             names = ", ".join(direction.name for direction in self.directions)
             raise ConfigError([f"data.dev: must have pairs of some direction ({names}); got none"])
-        return MultiwayEvaluator(evaluators)
+        task_evaluators = {}
+        for task in self.model.tasks:
+            column = languages.index(task.target)
+            texts = [row.texts[column] for row in rows if row.texts[column].strip()]
+            if texts:
+                task_evaluators[task] = self._task_validation(task, texts, device, processes)
+        return MultiwayEvaluator(evaluators, task_evaluators)
+
+    def _task_validation(
+        self, task: Direction, texts: Sequence[str], device: torch.device, processes: Processes
+    ) -> DevBatches[TranslationModel]:
+        """Return the dev batches of a task over some sentences of its language."""
+        segmented = self.tokenizers[task.target].segment(texts)
+        columns = [[sentence.spelled_ids for sentence in segmented]]
+        if task.sources:
+            sources = segmented
+            if (tag := language_tag(self.config, task)) is not None:
+                sources = tagged(segmented, tag, self.tokenizers[task.target])
+            columns.insert(0, [sentence.spelled_ids for sentence in sources])
+        rows = list(zip(*columns, strict=True))
+        # Sentences of similar length are in one batch.
+        order = sorted(range(len(rows)), key=lambda n: len(rows[n][-1]))
+        batch_sentences = self.config.training.batch.sentences or 64
+        starts = range(0, len(order), batch_sentences)
+        batches = []
+        for indices in processes.shard([order[start : start + batch_sentences] for start in starts]):
+            batches.append(make_batch([rows[n] for n in indices], indices, task))
+        num_tokens = sum(len(row[-1]) + 1 for row in rows)  # with EOS
+        return DevBatches(Likelihood(), batches, len(rows), num_tokens, device, processes)
 
     def fast_scorer(self, precision: str) -> FastestScorer:
         return self._only.fast_scorer(precision)
@@ -168,11 +197,16 @@ def require_one_direction(folder: object) -> NoReturn:
 class MultiwayEvaluator(DevEvaluator[MultiwayModel]):
     """Evaluates all directions; each score is the mean over the directions that the dev set has pairs of.
 
-    The scores of a direction are further metrics, such as "bleu de-en".
+    The scores of a direction are further metrics, such as "bleu de-en", and so are those of a task, "task_nll en-en".
     """
 
-    def __init__(self, evaluators: Mapping[Direction, NllEvaluator[TranslationModel]]) -> None:
+    def __init__(
+        self,
+        evaluators: Mapping[Direction, NllEvaluator[TranslationModel]],
+        tasks: Mapping[Direction, DevBatches[TranslationModel]] | None = None,
+    ) -> None:
         self.evaluators = dict(evaluators)
+        self.tasks = dict(tasks or {})
 
     def score(self, model: MultiwayModel, stop: Callable[[], bool]) -> DevScore | None:
         scores: dict[Direction, DevScore] = {}
@@ -181,7 +215,15 @@ class MultiwayEvaluator(DevEvaluator[MultiwayModel]):
             if score is None:
                 return None
             scores[direction] = score
-        return mean_score(scores)
+        task_metrics: dict[str, float | None] = {}
+        for task, held_out in self.tasks.items():
+            nll = held_out.nll(model.view(task), stop)
+            if nll is None:
+                return None
+            task_metrics[f"task_nll {task.name}"] = nll / held_out.sentences
+            task_metrics[f"task_nll_per_word {task.name}"] = nll / held_out.tokens
+        mean = mean_score(scores)
+        return mean._replace(metrics={**mean.metrics, **task_metrics})
 
 
 def mean_score(scores: Mapping[Direction, DevScore]) -> DevScore:
@@ -205,6 +247,7 @@ def _build(
     config: RunConfig,
     options: MultiwayConfig,
     directions: Sequence[Direction],
+    tasks: Sequence[Direction],
     tokenizers: Mapping[str, Tokenizer],
     seed: int | None,
 ) -> MultiwayModel:
@@ -215,7 +258,8 @@ def _build(
     """
     bilingual = options.bilingual()
     sizes = {language: len(tokenizer) for language, tokenizer in tokenizers.items()}
-    for direction in directions:
+    trained = [*directions, *tasks]
+    for direction in trained:
         require_valid_cutoffs(bilingual.output, sizes[direction.target])
 
     def make(source: str, target: str) -> TranslationModel:
@@ -231,11 +275,12 @@ def _build(
         fill(base, seed)
     sources = {first_source: source_modules(base)}
     targets = {first_target: target_modules(base)}
-    shared = _shared_attributes(options, directions, tokenizers, targets[first_target])
-    for direction in directions:
-        (source,) = direction.sources
+    shared = _shared_attributes(options, trained, tokenizers, targets[first_target])
+    for direction in trained:
         target = direction.target
-        if source not in sources:
+        for source in direction.languages:
+            if source in sources:
+                continue
             common = {name: module for name, module in sources[first_source].items() if name in shared}
             own = source_modules(make(source, first_target)) if len(common) < len(sources[first_source]) else {}
             own = {name: module for name, module in own.items() if name not in shared}
@@ -248,7 +293,7 @@ def _build(
             targets[target] = target_modules(make(first_source, target))
             if seed is not None:
                 fill(nn.ModuleList(targets[target].values()), _language_seed(seed, "target", target))
-    return MultiwayModel(base, directions, sources, targets, shared)
+    return MultiwayModel(base, directions, sources, targets, shared, tasks)
 
 
 def _shared_attributes(
@@ -258,7 +303,7 @@ def _shared_attributes(
 
     Args:
         options: `[model]`.
-        directions: Directions of the model.
+        directions: Directions and tasks of the model.
         tokenizers: Tokenizers by language.
         target: Modules of a target language.
 
@@ -268,7 +313,7 @@ def _shared_attributes(
     shared = set[str]()
     if options.sharing.encoders == "all":
         shared.add("encoder")
-        if _have_same_tokens([tokenizers[source] for direction in directions for source in direction.sources]):
+        if _have_same_tokens([tokenizers[source] for direction in directions for source in direction.languages]):
             shared.add("source_embedding")
     if options.sharing.decoders == "all":
         shared |= set(target)
@@ -290,6 +335,14 @@ def _language_seed(seed: int, role: str, language: str) -> int:
     """Return the seed of a language's modules."""
     digest = sha256(f"{seed} {role} {language}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1  # below 2^63
+
+
+def language_tag(config: RunConfig, direction: Direction) -> str | None:
+    """Return the tag before source sentences of a direction or of autoencoding, or None if decoders are not shared."""
+    assert isinstance(config.model, MultiwayConfig)
+    if config.model.sharing.decoders != "all":
+        return None
+    return tag_of(direction.target, config.data.written_languages)
 
 
 def direction_config(config: RunConfig, direction: Direction) -> RunConfig:
@@ -317,10 +370,10 @@ def direction_config(config: RunConfig, direction: Direction) -> RunConfig:
         "source": source,
         "target": direction.target,
         "directions": None,
+        "tasks": None,
         "aligner": False,
+        "tag": language_tag(config, direction),
     }
-    if config.model.sharing.decoders == "all":
-        data_options["tag"] = tag_of(direction.target, list(dict.fromkeys(target for _, target in data.pairs)))
     for part in ("dev", "test"):
         files = getattr(data, part)
         data_options[part] = None if files is None else pair_of_files(files)

@@ -111,7 +111,8 @@ def _require_same_tags(config: RunConfig, trained: RunConfig, folder: Path) -> N
     assert isinstance(config.model, MultiwayConfig)
     if config.model.sharing.decoders != "all":
         return
-    targets, trained_targets = (list(dict.fromkeys(target for _, target in c.data.pairs)) for c in (config, trained))
+    targets = config.data.written_languages
+    trained_targets = trained.data.written_languages
     if targets[: len(trained_targets)] != trained_targets:
         must = f"must have the target languages of {folder} first, in its order ({', '.join(trained_targets)})"
         why = "because tags are numbered by them"

@@ -165,9 +165,12 @@ class Trainer(Generic[Model]):
 
     @property
     def _directions(self) -> set[str]:
-        """The names of the directions that are trained; of a bilingual model, a name that never stops."""
-        parts = self.batches.parts if isinstance(self.batches, MixedBatches) else (self.batches.direction,)
-        return {direction.name for direction in parts}
+        """The names of the directions that are trained; of a bilingual model, a name that never stops.
+
+        Tasks of a multi-way model are trained as long as any direction is.
+        """
+        directions = self.batches.directions if isinstance(self.batches, MixedBatches) else (self.batches.direction,)
+        return {direction.name for direction in directions}
 
     @property
     def _stopped_directions(self) -> set[str]:

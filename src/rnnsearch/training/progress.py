@@ -210,13 +210,13 @@ def _dev_line(row: dict[str, Any]) -> str:
 
 
 def _direction_scores(row: dict[str, Any]) -> str:
-    """Return a line with the scores of each direction of a multi-way model; empty for other models."""
-    prefix = "dev_nll "
+    """Return a line with the scores of each direction and task of a multi-way model; empty for other models."""
     scores = []
-    for direction in [key.removeprefix(prefix) for key in row if key.startswith(prefix)]:
-        bleu = row.get(f"dev_bleu {direction}")
-        score = f"NLL {row[prefix + direction]:.2f}" if bleu is None else f"BLEU {bleu:.1f}"
-        scores.append(f"{direction} {score}")
+    for prefix in ("dev_nll ", "dev_task_nll "):
+        for direction in [key.removeprefix(prefix) for key in row if key.startswith(prefix)]:
+            bleu = row.get(f"dev_bleu {direction}")
+            score = f"NLL {row[prefix + direction]:.2f}" if bleu is None else f"BLEU {bleu:.1f}"
+            scores.append(f"{direction} {score}")
     return f"\n  {', '.join(scores)}" if scores else ""
 
 

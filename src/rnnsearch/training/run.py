@@ -25,22 +25,23 @@ from rnnsearch.config import RunConfig
 from rnnsearch.config.data import CONTEXT_SUFFIX
 from rnnsearch.config.objective import ContrastConfig, ShortlistConfig
 from rnnsearch.data import aligner_text
-from rnnsearch.data.batch import NoiseDistribution
+from rnnsearch.data.batch import Direction, NoiseDistribution
 from rnnsearch.data.batches import Batches, Resegment
 from rnnsearch.data.characters import WordCharacters, word_characters
 from rnnsearch.data.context import rows_with_context
 from rnnsearch.data.epochs import CorpusMixture
 from rnnsearch.data.id_store import ParallelIds
-from rnnsearch.data.mixed_batches import MixedBatches, TrainingBatches
+from rnnsearch.data.mixed_batches import MixedBatches, TaskBatches, TrainingBatches
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.data.tags import AfterTag, tagged_rows
+from rnnsearch.data.tasks import task_path, task_ratios, task_rows
 from rnnsearch.errors import ConfigError, DataError, Interrupted, TrainingError
 from rnnsearch.models.multiway import MultiwayModel, trained_directions
 from rnnsearch.ops.device import choose_device
 from rnnsearch.search.unknown_words import read_entries
 from rnnsearch.systems.card import write_origin
 from rnnsearch.systems.folder import CONFIG, WEIGHTS
-from rnnsearch.systems.multiway import direction_config
+from rnnsearch.systems.multiway import direction_config, language_tag
 from rnnsearch.systems.validation import check
 from rnnsearch.systems.warm_start import load_initial_weights
 from rnnsearch.text.resegmentation import MergeDropout, SentenceBySentence, UnigramSampling
@@ -54,6 +55,7 @@ from rnnsearch.training.run_folder import (
     copy_sparsity_mask,
     open_folder,
     record_origin,
+    require_training_text,
     resolve_directions,
     resolve_language_model,
 )
@@ -275,7 +277,11 @@ def _make_batches(
 ) -> TrainingBatches:
     """Return this process's part of the training data, in batches.
 
-    Directions of a multi-way model whose modules are all frozen have none, because nothing is to be learned from them.
+    Directions and tasks of a multi-way model whose modules are all frozen have none, because nothing is to be learned
+    from them.
+
+    Raises:
+        ConfigError: If there is no text to train a direction or task on.
     """
     training = config.training
     make = partial(
@@ -297,11 +303,43 @@ def _make_batches(
     if not isinstance(model, MultiwayModel):
         ids, segments = _training_rows(config, prepared)
         return make(ids, segments=segments)
-    parts = {}
-    for direction in trained_directions(model):
+    trained = trained_directions(model)
+    trained_pairs = [direction for direction in model.directions if direction in trained]
+    require_training_text([(*direction.sources, direction.target) for direction in trained_pairs], prepared)
+    if not trained_pairs:
+        must = "must leave some module of a direction to train; it freezes those of all directions"
+        raise ConfigError([f"training.transfer.freeze: {must}"])
+    directions = {}
+    for direction in trained_pairs:
         ids, segments = _training_rows(direction_config(config, direction), prepared)
-        parts[direction] = make(ids, segments=segments, direction=direction)
-    return MixedBatches(parts, training.seed, training.batch.temperature)
+        directions[direction] = make(ids, segments=segments, direction=direction)
+    tasks = {}
+    # A task is a small part of an epoch, which must not be the same sentences each time.
+    make = partial(make, batch=training.batch.model_copy(update={"shuffle": "epoch"}))
+    for task, ratio in task_ratios(config.data.tasks).items():
+        if task in trained:
+            ids, segments = _task_rows(config, task, prepared)
+            tasks[task] = TaskBatches(make(ids, segments=segments, direction=task), ratio)
+    return MixedBatches(directions, training.seed, training.batch.temperature, tasks)
+
+
+def _task_rows(config: RunConfig, task: Direction, prepared: Prepared) -> tuple[ParallelIds, dict[str, Resegment]]:
+    """Return the rows of a task, with tags if the model reads any, and how to segment them again."""
+    assert config.data.tasks is not None
+    language = task.target
+    monolingual = config.data.tasks.text == "monolingual"
+    ids = task_rows(prepared.train, task, monolingual)
+    if not ids.has_rows([language]):
+        text = "text without a translation" if monolingual else "training text"
+        raise ConfigError([f"{task_path(task)}: must have {text} in {language}; got none"])
+    segments = _resegmentation(config, prepared)
+    tag = language_tag(config, task)
+    for source in task.sources:
+        if language in segments:
+            segments[source] = segments[language] if tag is None else AfterTag(segments[language])
+        if tag is not None:
+            ids = tagged_rows(ids, source, tag, prepared.tokenizers[language])
+    return ids, segments
 
 
 def _training_rows(config: RunConfig, prepared: Prepared) -> tuple[ParallelIds, dict[str, Resegment]]:

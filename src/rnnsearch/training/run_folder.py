@@ -6,6 +6,7 @@ then the functions that copy into a new run's folder all that its model needs la
 A new option that may change when a run is resumed must be in `RESUMABLE_OPTIONS`. Tests: tests/commands/test_train.py.
 """
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -163,21 +164,29 @@ def resolve_directions(config: RunConfig, prepared: Prepared) -> RunConfig:
     """Return the config of a multi-way model with the names of its directions, if they are "all".
 
     Raises:
-        ConfigError: If no row of the training text has both languages of a direction.
+        ConfigError: If a direction has no training text and nothing is frozen, or if no direction has the language of a
+            task.
     """
     if not isinstance(config.model, MultiwayConfig):
         return config
-    names: list[str] = []
-    missing: list[str] = []
-    for source, target in config.data.pairs:
-        has_rows = prepared.train.has_rows((source, target))
-        (names if has_rows else missing).append(f"{source}-{target}")
     if config.data.directions != "all":
-        if missing:
-            problem = "must have training text with both languages of each direction"
-            raise ConfigError([f"data.directions: {problem}; got none for {', '.join(missing)}"])
+        # Directions whose modules are all frozen need no text; they are known when there is a model.
+        if config.training.transfer is None or not config.training.transfer.freeze:
+            require_training_text(config.data.pairs, prepared)
         return config
-    return config.model_copy(update={"data": config.data.model_copy(update={"directions": names})})
+    names = [f"{source}-{target}" for source, target in config.data.pairs if prepared.train.has_rows((source, target))]
+    data = config.data.model_copy(update={"directions": names})
+    if (message := data.task_problem) is not None:
+        raise ConfigError([f"data: {message}"])
+    return config.model_copy(update={"data": data})
+
+
+def require_training_text(pairs: Iterable[Sequence[str]], prepared: Prepared) -> None:
+    """Raise ConfigError if no row of the training text has both languages of a direction, given source and target."""
+    missing = ["-".join(pair) for pair in pairs if not prepared.train.has_rows(pair)]
+    if missing:
+        must = "must have training text with both languages of each direction, except for frozen ones"
+        raise ConfigError([f"data.directions: {must}; got none for {', '.join(missing)}"])
 
 
 def _last_checkpoint(folder: Path) -> Path:

@@ -23,6 +23,7 @@ from torch import Tensor
 from rnnsearch.accel.cuda_graphs import MIN_OCCURRENCES
 from rnnsearch.data.batches import Batch
 from rnnsearch.data.prepared import Prepared
+from rnnsearch.data.tasks import task_ratios
 from rnnsearch.errors import ModelError
 from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.ops.device import describe_device, precision
@@ -197,8 +198,11 @@ def describe_run(trainer: Trainer[Any], output: OutputFolder, prepared: Prepared
 
 
 def _direction_facts(system: System[Any]) -> dict[str, Any]:
-    """Return the names of the directions of a multi-way model."""
-    return {"directions": [direction.name for direction in system.directions]} if system.kind == "multiway" else {}
+    """Return the names of the directions of a multi-way model, and the mixing ratios of its tasks if it has any."""
+    if system.kind != "multiway":
+        return {}
+    ratios = {task.name: ratio for task, ratio in task_ratios(system.config.data.tasks).items()}
+    return {"directions": [direction.name for direction in system.directions], **({"tasks": ratios} if ratios else {})}
 
 
 def describe_devices(device: torch.device, processes: Processes) -> str:
