@@ -161,7 +161,7 @@ def test_preparation_resumes_after_a_kill_while_inputs_are_written(tmp_path, mon
         kept(run, tmp_path, dying(calls))
     assert calls.total() == 4
     with monkeypatch.context() as patched:
-        patched.setattr(preprocess, "read_chunks", lambda *_: iter([(Killed,)]))
+        patched.setattr(preprocess, "read_chunks", lambda *_, **__: iter([(Killed,)]))
         assert contents(kept(run, tmp_path, dying(calls)).folder) == one
     assert set(calls.values()) == {1} and calls.total() == 12
 

@@ -2,7 +2,8 @@
 
 A task is a `Direction`: that of autoencoding reads a copy of its target, `en@copy`, as a stream of its own, because
 the copy may have a tag and another random segmentation; that of language modelling has no source. `training/run.py`
-makes batches of the rows that `task_rows` returns. Tests: tests/data/test_tasks.py, tests/training/test_tasks.py.
+makes batches of the rows that `task_rows` returns. Tests: tests/data/test_mixed_batches.py,
+tests/training/test_tasks.py.
 """
 
 from __future__ import annotations
