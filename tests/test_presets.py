@@ -13,6 +13,7 @@ from rnnsearch.data.characters import Characters, WordCharacters
 from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.translation_model import CharacterCounts
 from rnnsearch.objectives.likelihood import Likelihood
+from rnnsearch.systems.multiway import MultiwaySystem
 from rnnsearch.systems.translation import build
 from rnnsearch.systems.validation import check
 from rnnsearch.text.tokenizer import SpelledIds
@@ -20,7 +21,8 @@ from rnnsearch.text.vocabulary import UNK
 from rnnsearch.text.words import train_words
 from rnnsearch.training.schedules import SCHEDULES
 
-SMALL = [name for name in preset_names() if name.endswith("-small")]
+MULTIWAY = "multiway-small"
+SMALL = [name for name in preset_names() if name.endswith("-small") and name != MULTIWAY]
 BAHDANAU = {
     "text": {"type": "words", "vocabulary": 30_004},
     "model": {"embedding": 620, "encoder.cell": "gru", "encoder.size": 1000, "init.type": "normal", "init.scale": 0.01}
@@ -239,6 +241,21 @@ def test_two_updates_of_a_small_variant_lower_the_loss(name):
         objective(model, batch, BatchRng(update)).total.backward()
         optimiser.step()
     assert objective(model, batch, None).nll.item() < before
+
+
+def test_multiway_preset_is_small_with_an_encoder_and_a_decoder_per_language():
+    data = {"source": ["en", "de"], "target": "fr", "train": ["x.tsv"]}
+    run = resolve({"preset": MULTIWAY, "data": data})
+    assert check(run) == []
+    assert run.model.bilingual() == resolved("small").model
+    tokenizers = {language: train_words(["a b c d"], 12, 1) for language in run.data.languages}
+    small = MultiwaySystem.make(run, tokenizers, seed=None)
+    assert [direction.name for direction in small.directions] == ["en-de", "en-fr", "de-en", "de-fr", "fr-en", "fr-de"]
+    size = len(tokenizers["en"])
+    with torch.device("meta"):
+        model = build(run.model.bilingual(), size, size, seed=None, objective=run.objective)
+    attention = sum(p.numel() for p in small.model.attention.parameters())
+    assert small.num_parameters == 3 * (sum(p.numel() for p in model.parameters()) - attention) + attention
 
 
 def test_option_of_another_class_is_rejected_with_a_preset(problems):
