@@ -3,7 +3,7 @@
 import * as backend from "./backend.js";
 import { $, element, percent, setUnavailable } from "./dom.js";
 import * as status from "./status.js";
-import { hypothesis, on, prefer, sentence, state } from "./store.js";
+import { hypothesis, on, prefer, sentence, sentenceKey, state } from "./store.js";
 
 const N_BEST = 6;
 const list = $("alternatives-list");
@@ -35,7 +35,7 @@ async function refresh() {
     list.replaceChildren();
     return;
   }
-  const key = `${state.model.name}\n${current.source}`;
+  const key = `${state.model.name}\n${sentenceKey(current)}`;
   if (cached.key === key || (await fetchNBest(current, key))) render();
 }
 
@@ -47,7 +47,8 @@ async function fetchNBest(current, key) {
   const controller = new AbortController();
   running = controller;
   try {
-    const request = { text: current.source, n_best: N_BEST, model: state.model.name };
+    const text = current.texts ? [current.texts] : current.source;
+    const request = { text, n_best: N_BEST, model: state.model.name };
     const answer = await backend.translate(request, controller.signal);
     cached = { key, best: answer.sentences.flatMap(({ best }) => best) };
   } catch (error) {

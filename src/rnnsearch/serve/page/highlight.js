@@ -2,6 +2,7 @@
 
 import { $, byPointer, percent } from "./dom.js";
 import { hypothesis, state } from "./store.js";
+import { languageName } from "./text.js";
 
 const MIN_WEIGHT = 0.04; // lower attention weights are neither coloured nor named
 const MAX_NAMED_WORDS = 4;
@@ -109,5 +110,15 @@ export function describeWord(shown, side, index, aligned = alignedWords(shown, s
     return usesLinks(shown) ? text : `${text} ${percent(weight)}`.trim();
   });
   const alignment = names.length ? ` · aligned with ${names.join(", ")}` : "";
-  return `${word.text}${confidence}${replaced}${alignment}`;
+  const others = isTarget ? otherSources(shown, index) : "";
+  return `${word.text}${confidence}${replaced}${alignment}${others}`;
+}
+
+/** Describe the words of further sources that are aligned with a word of the translation. */
+function otherSources(shown, index) {
+  return (state.model?.sources ?? []).slice(1).map((code) => {
+    const { words, alignment } = shown.sources?.[code] ?? { words: [], alignment: [] };
+    const links = alignment.filter(([, target]) => target === index).slice(0, MAX_NAMED_WORDS);
+    return links.length ? ` · ${languageName(code)}: ${links.map(([n]) => words[n].text).join(", ")}` : "";
+  }).join("");
 }

@@ -5,6 +5,7 @@ import { startExtras } from "./backend.js";
 import { $ } from "./dom.js";
 import * as heatMap from "./heatmap-dialog.js";
 import * as models from "./models.js";
+import * as moreSources from "./more-sources.js";
 import * as notes from "./notes.js";
 import * as shortcuts from "./shortcuts.js";
 import * as source from "./source.js";
@@ -14,7 +15,7 @@ import * as wordMenu from "./word-menu.js";
 import * as writer from "./writer.js";
 
 // The target comes before the source: both listen to new translations, and the source then scrolls the rendered target.
-const modules = [status, target, source, notes, wordMenu, alternatives, writer, heatMap, shortcuts];
+const modules = [status, target, moreSources, source, notes, wordMenu, alternatives, writer, heatMap, shortcuts];
 for (const module of modules) module.start();
 startExtras();
 $("source").focus({ preventScroll: true });

@@ -59,6 +59,8 @@ function unknownRate() {
 
 /** Return a note about the source text, or "". */
 function textNote({ text, answer, model }) {
+  const isOnlyInOthers = answer?.sentences[0]?.texts && isInvisible(text);
+  if (isOnlyInOthers) return ""; // a sentence in several languages, but not in the first one
   if (text && isInvisible(text)) {
     return "There is nothing to translate: the text has only spaces or invisible characters.";
   }

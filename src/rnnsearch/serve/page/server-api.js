@@ -56,11 +56,24 @@ export async function alternatives(json, signal) {
   return (await requestJson("POST", "/v1/alternatives", { json, signal })).alternatives;
 }
 
-/** Translate one text. Offsets in the result count UTF-16 units, like JavaScript strings. */
+/**
+ * Translate one text, or a sentence in several languages: `json.text` is then [[text, other text, ...]]. Offsets in the
+ * result count UTF-16 units, like JavaScript strings.
+ */
 export async function translate(json, signal) {
   const body = { attention: true, ...json };
   const response = await requestJson("POST", "/v1/translate", { json: body, signal });
-  return withBrowserOffsets(response.translations[0], json.text);
+  const [translation] = response.translations;
+  if (typeof json.text === "string") return withBrowserOffsets(translation, json.text);
+  return withBrowserOffsets(inFirstSource(translation, json.text[0]), json.text[0][0]);
+}
+
+/** Return the translation of a sentence in several languages, with offsets in the first one, which may be missing. */
+function inFirstSource(translation, texts) {
+  const [source] = texts;
+  const end = [...source].length;
+  const sentences = translation.sentences.map(({ best }) => ({ source, start: 0, end, texts, best }));
+  return { ...translation, sentences };
 }
 
 /**
@@ -80,6 +93,7 @@ export async function translateLive(json, signal, { onPartial }) {
 }
 
 async function preview(json, signal, onPartial) {
+  if (typeof json.text !== "string") return; // sentences in several languages cannot be streamed
   const parts = []; // the text so far of each sentence
   try {
     const body = { ...json, stream: true };

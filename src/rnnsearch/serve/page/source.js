@@ -4,7 +4,7 @@ import { TYPING_PAUSE } from "./backend.js";
 import { $, debounced, element } from "./dom.js";
 import { clearHighlight, highlight, revealSentence } from "./highlight.js";
 import { hypothesis, on, sentences, setCurrent, setStale, state } from "./store.js";
-import { translateNow } from "./translate.js";
+import { hasText, translateNow } from "./translate.js";
 
 const field = $("source");
 const mirror = $("source-mirror");
@@ -106,7 +106,7 @@ export function start() {
     revealSentence(sentenceAtCaret());
   });
   on("target", renderMirror);
-  on("model", () => field.value.trim() && translateNow());
+  on("model", () => hasText() && translateNow());
   on("replace-source", setText);
   renderMirror();
 }

@@ -11,7 +11,10 @@ export const state = {
 
 /** Hypotheses chosen or written by the user, by model and source sentence. They survive edits elsewhere in the text. */
 const preferred = new Map();
-const preferenceKey = (sentence) => `${state.model?.name}\n${sentence.source}`;
+const preferenceKey = (sentence) => `${state.model?.name}\n${sentenceKey(sentence)}`;
+
+/** Return a key of a sentence: its text in each language. */
+export const sentenceKey = ({ source, texts }) => (texts ?? [source]).join("\n");
 
 const events = new EventTarget();
 export const on = (name, listener) => events.addEventListener(name, (event) => listener(event.detail));

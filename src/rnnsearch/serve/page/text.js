@@ -53,6 +53,15 @@ export function truncated(hypothesis, length) {
   };
 }
 
+/** Return the English name of a language, or its code. */
+export function languageName(code) {
+  try {
+    return new Intl.DisplayNames(["en"], { type: "language" }).of(code);
+  } catch {
+    return code; // not a code of a language
+  }
+}
+
 /** Capitalise a message and end it with a full stop. */
 export function asSentence(message) {
   const text = message.charAt(0).toUpperCase() + message.slice(1);

@@ -7,12 +7,22 @@ import { emit, setAnswer, setStale, state, targetText } from "./store.js";
 
 let current = null; // the AbortController of the running request
 
+/** Return the source text, and the texts of the further sources. */
+function sourceTexts() {
+  const fields = [$("source"), ...$("more-sources").querySelectorAll("textarea")];
+  return fields.map(({ value }) => value);
+}
+
+/** Return true if there is text in any language. */
+export const hasText = () => sourceTexts().some((text) => text.trim());
+
 /** Translate the source text now. */
 export async function translateNow() {
-  const text = $("source").value;
+  const texts = sourceTexts();
+  const [text] = texts;
   current?.abort();
   current = null;
-  if (!text.trim() || !state.model) {
+  if (!hasText() || !state.model) {
     status.setBusy(false);
     setAnswer(text, null);
     return;
@@ -30,7 +40,9 @@ export async function translateNow() {
     setAnswer(text, answer);
   };
   try {
-    const request = { text, model: state.model.name };
+    // A text by itself may have several sentences; one in several languages is a single sentence.
+    const isSeveral = texts.slice(1).some((one) => one.trim());
+    const request = { text: isSeveral ? [texts] : text, model: state.model.name };
     const answer = await backend.translateLive(request, controller.signal, { onPartial, onDraft });
     if (controller !== current) return;
     status.clearError();

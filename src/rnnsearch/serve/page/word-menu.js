@@ -28,6 +28,10 @@ export async function openWordMenu(index, word, span) {
   menu.replaceChildren(...header, placeholder);
   menu.showPopover();
   placePopover(menu, span);
+  if (owner.sentence.texts) {
+    placeholder.textContent = "Alternatives for words need a sentence in one language.";
+    return;
+  }
   try {
     const request = {
       text: owner.sentence.source,

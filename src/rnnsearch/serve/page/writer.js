@@ -201,8 +201,10 @@ export function start() {
   field.addEventListener("compositionend", requestSoon);
   field.addEventListener("keydown", onKeydown);
   on("answer", () => {
-    const isSameSentence = sentence(sentenceIndex)?.source === $("writing-source").textContent;
+    const entry = sentence(sentenceIndex);
+    const isSameSentence = entry?.source === $("writing-source").textContent && !entry.texts;
     if (isOpen() && !isSameSentence) close();
+    setUnavailable($("show-writer"), sentence()?.texts ? "Suggestions need a sentence in one language" : "");
   });
   on("current", switchSentence);
 }
