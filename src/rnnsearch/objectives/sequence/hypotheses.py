@@ -4,7 +4,7 @@
 runs the model over their K translations per sentence with one memory per sentence.
 
 Samples depend only on the source, the seed and the model, so that a batch may be split. Tests:
-tests/objectives/sequence/test_hypotheses.py.
+tests/objectives/sequence/test_policy_gradient.py.
 
 Axes: B sentences, K hypotheses per sentence, N = B * K, I target positions, M tokens of all hypotheses.
 """
