@@ -9,8 +9,9 @@ import torch
 from rnnsearch.config.sequence import MinimumRiskOptions
 from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.objectives.likelihood import Likelihood
+from rnnsearch.objectives.sequence import hypotheses as hypotheses_module
 from rnnsearch.objectives.sequence import policy_gradient
-from rnnsearch.objectives.sequence.hypotheses import draw_n_best, draw_samples
+from rnnsearch.objectives.sequence.hypotheses import draw_n_best, draw_samples, group_by_length
 from rnnsearch.objectives.sequence.policy_gradient import MinimumRisk
 from rnnsearch.objectives.sequence.rewards import SentenceBleu
 from rnnsearch.text.vocabulary import EOS
@@ -128,3 +129,18 @@ def test_n_best_candidates_are_those_of_beam_search(make, batches):
     log_probs = differentiable_log_probs(model, every, model.encode(batch.sources)).detach()
     assert best.log_probs.sum(1).max() <= log_probs.max() + 1e-5
     assert len({*map(tuple, best.ids.tolist())}) == 4
+
+
+def test_groups_of_similar_length_have_every_hypothesis_once(monkeypatch):
+    monkeypatch.setattr(hypotheses_module, "MIN_GROUP_ROWS", 1)
+    # Two sentences with translations of 7 to 1 and of 1 to 7 tokens
+    translations = [[4] * length for length in (*range(7, 0, -1), *range(1, 8))]
+    drawn = hypotheses_of(translations)
+    groups = group_by_length(drawn, 2)
+    assert len(groups) == hypotheses_module.MAX_LENGTH_GROUPS
+    assert sorted(torch.cat([group.rows for group in groups]).tolist()) == list(range(14))
+    for group in groups:
+        assert group.hypotheses.words() == [translations[row] for row in group.rows.tolist()]
+        assert [row // 7 for row in group.rows.tolist()] == sorted(row // 7 for row in group.rows.tolist())
+    positions = sum(group.hypotheses.ids.numel() for group in groups)
+    assert positions == 2 * (2 * 2 + 2 * 4 + 5 + 6 + 7)

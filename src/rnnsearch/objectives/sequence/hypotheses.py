@@ -27,10 +27,16 @@ from rnnsearch.search.beam import beam_search, greedy_search
 from rnnsearch.search.constraints import max_lengths
 from rnnsearch.search.decode import search_variant
 from rnnsearch.search.hypothesis import Hypothesis
-from rnnsearch.search.model_scorer import ModelScorer
+from rnnsearch.search.model_scorer import ModelScorer, fastest_scorer
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.sampling import Sampling
+from rnnsearch.search.scorer import Scorer
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
+
+MAX_LENGTH_GROUPS = 5
+"""Maximum number of groups of hypotheses that the decoder runs over one after the other."""
+MIN_GROUP_ROWS = 64
+"""Minimum number of hypotheses per group; fewer do not fill a matrix product."""
 
 
 class LengthLimit(NamedTuple):
@@ -93,7 +99,7 @@ def draw_samples(model: TranslationModel, batch: Batch, samples: int, seed: int,
     variant = Sampling(seed=seed)
     options = SearchOptions(beam=samples, n_best=samples, variant=variant, **limit._asdict())
     with torch.inference_mode():
-        groups = search_variant(ModelScorer(model), batch.sources, options, variant)
+        groups = search_variant(_scorer(model), batch.sources, options, variant)
     for group, max_length in zip(groups, max_lengths(batch.sources, options), strict=True):
         for k, hypothesis in enumerate(group):
             if hypothesis.finished and len(hypothesis.ids) == max_length:
@@ -106,8 +112,15 @@ def draw_n_best(model: TranslationModel, batch: Batch, count: int, limit: Length
     options = SearchOptions(beam=count, n_best=count, **limit._asdict())
     search = greedy_search if count == 1 else beam_search
     with torch.inference_mode():
-        groups = search(ModelScorer(model), batch.sources, options)
+        groups = search(_scorer(model), batch.sources, options)
     return pad_hypotheses(groups, count).to(model.device)
+
+
+def _scorer(model: TranslationModel) -> Scorer:
+    """Return the fastest scorer of the current weights in fp32."""
+    if model.output.bias.dtype != torch.float32:
+        return ModelScorer(model)
+    return fastest_scorer(model, "fp32").scorer
 
 
 def unroll_hypotheses(model: TranslationModel, hypotheses: Hypotheses, memories: Memories) -> Unrolled:
@@ -133,6 +146,33 @@ def weighted_nll(
     assert isinstance(model.output, Output), "the config requires an ordinary softmax"
     total, _ = model.output.losses(rows, ids, token_weights=token_weights)
     return total
+
+
+class LengthGroup(NamedTuple):
+    """Some hypotheses of every sentence, of similar length."""
+
+    hypotheses: Hypotheses
+    rows: Int[Tensor, "M"]
+    """Their rows among all hypotheses."""
+
+
+def group_by_length(hypotheses: Hypotheses, sentences: int) -> list[LengthGroup]:
+    """Return all hypotheses in groups of similar length, so that few positions are padding.
+
+    Each group has the same number of rows of every sentence, consecutive as in `Hypotheses`. Empty rows come first.
+    """
+    lengths = hypotheses.mask.sum(1).view(sentences, -1)  # [B, K]
+    order = lengths.argsort(dim=1, stable=True)
+    K = order.shape[1]
+    groups = max(1, min(MAX_LENGTH_GROUPS, K, len(hypotheses.ids) // MIN_GROUP_ROWS))
+    first_rows = torch.arange(sentences, device=order.device)[:, None] * K
+    result = []
+    for part in order.tensor_split(groups, dim=1):
+        rows = (first_rows + part).flatten()
+        width = max(1, int(lengths.gather(1, part).max()))
+        selected = Hypotheses(hypotheses.ids[rows, :width], hypotheses.log_probs[rows, :width])
+        result.append(LengthGroup(selected, rows))
+    return result
 
 
 @torch.no_grad()

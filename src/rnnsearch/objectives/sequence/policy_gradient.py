@@ -24,6 +24,7 @@ from rnnsearch.objectives.sequence.hypotheses import (
     draw_n_best,
     draw_samples,
     forced_log_probs,
+    group_by_length,
     unroll_hypotheses,
     weighted_nll,
 )
@@ -52,14 +53,19 @@ class MinimumRisk(SequenceObjective):
         rewards = self._start_rewards(hypotheses, batch)
         memories = model.encode(batch.sources)
         hypotheses = self._with_reference_log_probs(model, hypotheses, memories)
-        readout = unroll_hypotheses(model, hypotheses, memories).readout
-        risks = 1.0 - torch.from_numpy(rewards()).to(readout.device).view(batch.sentences, -1)  # [B, K]
         in_set = distinct_rows(hypotheses, batch.sentences)
+        groups = group_by_length(without_rows(hypotheses, ~in_set.flatten()), batch.sentences)
+        readouts = [unroll_hypotheses(model, group.hypotheses, memories).readout for group in groups]
+
+        risks = 1.0 - torch.from_numpy(rewards()).to(model.device).view(batch.sentences, -1)  # [B, K]
         log_probs = hypotheses.log_probs.double().sum(1).view_as(risks)
-        weights = risk_weights(log_probs, risks, in_set, self.alpha)
-        token_weights = weights.to(readout.dtype).flatten()[:, None].expand(hypotheses.ids.shape)
-        total = weighted_nll(model, hypotheses, readout, token_weights)
-        return total, reward_statistics(1.0 - risks[:, 1:])
+        weights = risk_weights(log_probs, risks, in_set, self.alpha).flatten()  # [N]
+        losses = []
+        for group, readout in zip(groups, readouts, strict=True):
+            row_weights = weights[group.rows].to(readout.dtype)
+            token_weights = row_weights[:, None].expand(group.hypotheses.ids.shape)
+            losses.append(weighted_nll(model, group.hypotheses, readout, token_weights))
+        return torch.stack(losses).sum(), reward_statistics(1.0 - risks[:, 1:])
 
     def _draw(self, model: TranslationModel, batch: Batch, seed: int) -> Hypotheses:
         options: MinimumRiskOptions = self.options
@@ -98,6 +104,12 @@ def with_references(hypotheses: Hypotheses, batch: Batch) -> Hypotheses:
     log_probs = pad(hypotheses.log_probs, 0)
     log_probs = torch.cat([torch.zeros_like(log_probs[:, :1]), log_probs], dim=1)
     return Hypotheses(ids.flatten(0, 1), log_probs.flatten(0, 1))
+
+
+def without_rows(hypotheses: Hypotheses, rows: Bool[Tensor, "N"]) -> Hypotheses:
+    """Return the hypotheses with the selected rows empty."""
+    ids = hypotheses.ids.masked_fill(rows[:, None], PAD)
+    return Hypotheses(ids, hypotheses.log_probs.masked_fill(rows[:, None], 0.0))
 
 
 def distinct_rows(hypotheses: Hypotheses, sentences: int) -> Bool[Tensor, "B K"]:
