@@ -172,8 +172,11 @@ def test_language_model_is_transferred(tmp_path):
     assert message.startswith(f"transfer from {tmp_path}; target (de to fr): ")
     config = make("fr", {"source": "token"}, model=LANGUAGE_MODEL).config
     assert "training.transfer.source: has no effect with a language model; remove it" in check(config)
-    multiway = make("fr-en", {"target": "token"}, model={**BAHDANAU, "kind": "multiway"}).config
-    assert "training.transfer.target: has no effect with a multi-way model, whose" in "".join(check(multiway))
+    multiway = make("fr-en", {"target": "dictionary", "target_dictionary": "x"}, model={**BAHDANAU, "kind": "multiway"})
+    assert 'cannot be combined with training.transfer.target = "dictionary"' in "".join(check(multiway.config))
+    assert "training.transfer.languages: has no effect" in "".join(
+        check(make("fr-en", {"languages": {"fr": "de"}}).config)
+    )
 
 
 def test_reinitialised_components_equal_the_initialisation(tmp_path):

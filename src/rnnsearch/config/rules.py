@@ -207,8 +207,8 @@ CONFLICTS: dict[str, tuple[str, ...]] = {
         "objective.sequence",
         "objective.teacher",
         _SYMMETRY,
-        "training.transfer.source",
-        "training.transfer.target",
+        'training.transfer.source = "dictionary"',
+        'training.transfer.target = "dictionary"',
         "training.keep_zeros",
         'training.metric = "aer"',
         "search.dictionary",
@@ -364,11 +364,6 @@ NO_EFFECT: tuple[NoEffect, ...] = (
         lambda config: config.text.tokenizer_folder(config.data.target) is not None,
         "with text.tokenizers.{data.target}",
     ),
-    NoEffect(
-        ("training.transfer.source", "training.transfer.target"),
-        _is_multiway,
-        "with a multi-way model, whose languages keep their tokens",
-    ),
     NoEffect(("text.bpe_dropout",), lambda config: "bpe" not in config.text.types, 'with text.type = "{text.type}"'),
     NoEffect(
         ("text.unigram_sampling",), lambda config: "unigram" not in config.text.types, 'with text.type = "{text.type}"'
@@ -385,6 +380,7 @@ NO_EFFECT: tuple[NoEffect, ...] = (
             "training.batch.temperature",
             "training.direction_patience",
             "training.save_directions",
+            "training.transfer.languages",
         ),
         lambda config: not _is_multiway(config),
         'with model.kind = "{model.kind}"',

@@ -232,6 +232,9 @@ class TransferConfig(Table):
     target: TokenMapping | None = None
     """Rows of the target embedding and of the output layer, likewise. With `model.tie = "all"`, the default is
     `source`, and no other value is valid."""
+    languages: dict[str, str] = Field(default={})
+    """For a [multi-way model](multilingual.md#add-a-language): languages and the languages of the parent that
+    they start from, such as `{ es = "fr" }`. Others start from the same language, if the parent has it."""
     source_dictionary: str | None = None
     """For `dictionary`: TSV file, relative to the run file, of words in the source language and their
     translations into the parent's source language, the best first, as written by `rnnsearch

@@ -31,6 +31,7 @@ from rnnsearch.models.translation_model import TranslationModel
 SOURCE_MODULES = ("source_embedding", "encoder")
 """Attributes of `TranslationModel` that belong to the source language; all others belong to the target language."""
 
+Side = Literal["source", "target"]
 Modules = Mapping[str, nn.Module]
 """Modules of a language by attribute of `TranslationModel`."""
 
@@ -72,7 +73,7 @@ class MultiwayModel(nn.Module):
         """Directions that the model translates."""
         self.tasks = tuple(tasks)
         """Autoencoding and language modelling, which are trained but not offered for translation."""
-        attention = _attention(base.decoder)
+        attention = attention_of(base.decoder)
         for modules in targets.values():
             _replace_attention(modules["decoder"], attention)
 
@@ -83,7 +84,10 @@ class MultiwayModel(nn.Module):
         for name, modules in _by_attribute(targets).items():
             self._add_modules(name, modules, name in shared)
         # In dictionaries, so that they are not registered twice.
-        self._language_modules = {"source": dict(sources), "target": dict(targets)}
+        self.language_modules: dict[Side, dict[str, Modules]] = {"source": dict(sources), "target": dict(targets)}
+        """Modules of each language as source and as target, from `source_modules` and `target_modules`."""
+        self.shared = frozenset(shared)
+        """Attributes of `TranslationModel` whose module is the same for all languages."""
         self._views: dict[Direction, TranslationModel] = {}
         for direction in (*self.directions, *self.tasks):
             self._views[direction] = self._make_view(base, direction)
@@ -103,12 +107,12 @@ class MultiwayModel(nn.Module):
     @property
     def source_languages(self) -> tuple[str, ...]:
         """Languages that have an encoder."""
-        return tuple(self._language_modules["source"])
+        return tuple(self.language_modules["source"])
 
     @property
     def target_languages(self) -> tuple[str, ...]:
         """Languages that have a decoder."""
-        return tuple(self._language_modules["target"])
+        return tuple(self.language_modules["target"])
 
     @property
     def untrained_directions(self) -> tuple[Direction, ...]:
@@ -135,8 +139,8 @@ class MultiwayModel(nn.Module):
         """Return the modules that a batch of a direction runs, by attribute of `TranslationModel`."""
         modules: dict[str, nn.Module] = {}
         for source in direction.languages:
-            modules |= self._language_modules["source"][source]
-        return {**modules, **self._language_modules["target"][direction.target]}
+            modules |= self.language_modules["source"][source]
+        return {**modules, **self.language_modules["target"][direction.target]}
 
     @property
     def shared_parameters(self) -> set[nn.Parameter]:
@@ -166,10 +170,10 @@ def trained_directions(model: MultiwayModel) -> list[Direction]:
     return trained
 
 
-def count_language_parameters(model: MultiwayModel) -> dict[Literal["source", "target"], dict[str, int]]:
+def count_language_parameters(model: MultiwayModel) -> dict[Side, dict[str, int]]:
     """Return the number of parameters of each language as source and as target, without shared ones."""
     shared = model.shared_parameters
-    counts: dict[Literal["source", "target"], dict[str, int]] = {"source": {}, "target": {}}
+    counts: dict[Side, dict[str, int]] = {"source": {}, "target": {}}
     for direction in (*model.directions, *model.tasks):
         view = model.view(direction)
         for source in direction.languages:
@@ -197,7 +201,8 @@ def _attention_name(decoder: nn.Module) -> str:
     return name
 
 
-def _attention(decoder: Decoder) -> nn.Module:
+def attention_of(decoder: Decoder) -> nn.Module:
+    """Return the attention of a decoder."""
     return decoder.get_submodule(_attention_name(decoder))
 
 

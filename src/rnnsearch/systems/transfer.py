@@ -33,8 +33,8 @@ from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.vocabulary import SPECIALS, UNK
 from rnnsearch.utils.weights import copy_weights, named_weights
 
-CHANGEABLE_OPTIONS = ("dropout.", "init.", "language_model.")
-"""Options of `[model]` that may differ from those of the model in `training.begin_from`."""
+CHANGEABLE_OPTIONS = ("kind", "dropout.", "init.", "language_model.")
+"""Options of `[model]` that may differ from those of the model in `training.begin_from`; its kind is checked first."""
 LANGUAGE_MODEL_PREFIX = "language_model.model."
 """Prefix of the parameter names of a language model inside a translation model."""
 PATH = "training.transfer"
@@ -85,7 +85,7 @@ def transfer_weights(system: System[Any], parent: System[Any], folder: Path) -> 
     Raises:
         ConfigError: If the parent's tokens, options or shapes do not fit, or the model has no such component.
     """
-    options = _options(system.config)
+    options = transfer_options(system.config)
     components = options.reinitialise
     # Shared parameters have several names.
     reinitialised = named_components(system.model, components, f"{PATH}.reinitialise")
@@ -101,11 +101,11 @@ def transfer_weights(system: System[Any], parent: System[Any], folder: Path) -> 
     maps, message = _token_maps(system, parent, inherited, folder)
     weights = {}
     for name, tensor in inherited.items():
-        _require_shape(name, tensor, current, has_token_rows=name in maps, folder=folder)
+        require_shape(name, tensor, current, has_token_rows=name in maps, folder=folder)
         weights[name] = maps[name].apply(tensor, current[name]) if name in maps else tensor
     # `copy_weights` needs all names: new and reinitialised parameters keep their random values.
     copy_weights(system.model, {**current, **weights})
-    return f"transfer from {folder}; {message}{_other_parameters(system, current, inherited, maps)}"
+    return f"transfer from {folder}; {message}{describe_other_parameters(system, current, inherited, maps)}"
 
 
 def require_same_options(
@@ -150,14 +150,12 @@ def require_same_arrays(path: str, system: System[Any], other: System[Any]) -> N
         raise ConfigError([f"{path}: must have the same data.arrays; it has others"])
 
 
-def _options(config: RunConfig) -> TransferConfig:
-    assert config.training.transfer is not None
-    return config.training.transfer
+def transfer_options(config: RunConfig) -> TransferConfig:
+    """Return `[training.transfer]`, or its defaults if there is no such table."""
+    return config.training.transfer or TransferConfig()
 
 
-def _require_shape(
-    name: str, tensor: Tensor, current: Mapping[str, Tensor], has_token_rows: bool, folder: Path
-) -> None:
+def require_shape(name: str, tensor: Tensor, current: Mapping[str, Tensor], has_token_rows: bool, folder: Path) -> None:
     """Raise ConfigError if a child's parameter has another shape, except for the number of rows of a mapped table."""
     expected = tuple(current[name].shape) if name in current else "no such parameter"
     actual = tuple(tensor.shape)
@@ -167,11 +165,11 @@ def _require_shape(
         raise ConfigError([f"training.begin_from: {name} must be {expected}; got {actual} in {folder}"])
 
 
-def _other_parameters(
+def describe_other_parameters(
     system: System[Any], current: Mapping[str, Tensor], inherited: Mapping[str, Tensor], maps: Mapping[str, TokenMap]
 ) -> str:
     """Return the end of the message: the parameters that are not the parent's."""
-    options = _options(system.config)
+    options = transfer_options(system.config)
     phrases = []
     if options.reinitialise:
         phrases.append(f"reinitialised: {', '.join(options.reinitialise)}")
@@ -210,10 +208,10 @@ def _token_maps(
         if token_map is None:
             continue
         for module, part in modules.items():
-            if _row_names(module, part) is None and any(name in inherited for name in _names(module, part)):
+            if row_names(module, part) is None and any(name in inherited for name in _names(module, part)):
                 must = f'must be "same" (or reinitialise = ["{module}"]), because {module} is not a table of tokens'
-                raise ConfigError([f'{PATH}.{side}: {must}; got "{_mapping(system.config, side)}"'])
-            maps |= dict.fromkeys(set(_row_names(module, part) or ()) & inherited.keys(), token_map)
+                raise ConfigError([f'{PATH}.{side}: {must}; got "{token_mapping(system.config, side)}"'])
+            maps |= dict.fromkeys(set(row_names(module, part) or ()) & inherited.keys(), token_map)
     return maps, "; ".join(descriptions)
 
 
@@ -239,9 +237,9 @@ def _require_same_sources(system: System[Any], parent: System[Any]) -> None:
     """Raise ConfigError if tokens of a model with several sources, or with arrays, are to be mapped."""
     data = system.config.data
     must = 'must be "same" for a model with several sources'
-    if (mapping := _mapping(system.config, "source")) != "same":
+    if (mapping := token_mapping(system.config, "source")) != "same":
         raise ConfigError([f'{PATH}.source: {must}, or with arrays; got "{mapping}"'])
-    if data.context_streams and (mapping := _mapping(system.config, "target")) != "same":
+    if data.context_streams and (mapping := token_mapping(system.config, "target")) != "same":
         raise ConfigError([f'{PATH}.target: {must} in the target language; got "{mapping}"'])
     languages = [language for language in data.text_languages if language != data.target]
     require_same_tokens("training.begin_from", system, parent, languages)
@@ -253,7 +251,7 @@ def _names(path: str, module: nn.Module) -> Iterator[str]:
         yield f"{path}.{name}"
 
 
-def _row_names(path: str, module: nn.Module) -> list[str] | None:
+def row_names(path: str, module: nn.Module) -> list[str] | None:
     """Return the names of the parameters with one row per token, or None if a module has another layout."""
     if type(module) is Embedding or type(module) is Output:
         return list(_names(path, module))
@@ -271,9 +269,9 @@ def _language(system: System[Any], side: Side) -> str:
     return data.single_source if side == "source" else data.target
 
 
-def _mapping(config: RunConfig, side: Side) -> str:
+def token_mapping(config: RunConfig, side: Side) -> str:
     """Return how the rows of a side are assigned; raise ConfigError if a shared table has two ways."""
-    options = _options(config)
+    options = transfer_options(config)
     if side == "source" or isinstance(config.model, LanguageModel):
         return options.source or "same"
     shared = getattr(config.model, "tie", None) == "all" and bool(config.data.sources)
@@ -291,7 +289,7 @@ def _map_side(system: System[Any], parent: System[Any], side: Side, folder: Path
     child_tokens = _tokenizer(system, side)
     parent_tokens = _tokenizer(parent, side)
     config = system.config
-    mapping = _mapping(config, side)
+    mapping = token_mapping(config, side)
     if mapping == "same":
         if child_tokens.fingerprint() != parent_tokens.fingerprint():
             language = _language(system, side)
@@ -303,7 +301,7 @@ def _map_side(system: System[Any], parent: System[Any], side: Side, folder: Path
     elif mapping == "random":
         token_map = map_at_random(child_tokens, parent_tokens, config.training.seed)
     else:
-        options = _options(config)
+        options = transfer_options(config)
         path = options.source_dictionary if side == "source" else options.target_dictionary
         # A table of both sides has the dictionary of the source.
         path = path or options.source_dictionary

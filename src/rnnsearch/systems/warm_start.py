@@ -4,8 +4,9 @@ Training calls `load_initial_weights` for a new run, and `load_teacher` whenever
 `[objective.teacher]` starts or resumes.
 
 `training/run.py`, `training/run_folder.py` and `training/tasks.py` are the callers. Parameters are matched by name and
-must have equal shapes; `systems/transfer.py` assigns the rows of other tokens (`[training.transfer]`). Tests:
-tests/training/test_teacher.py, tests/commands/test_inside.py, tests/properties/test_inside.py.
+must have equal shapes; `systems/transfer.py` assigns the rows of other tokens (`[training.transfer]`), and
+`systems/language_transfer.py` the modules of multi-way models. Tests: tests/training/test_teacher.py,
+tests/commands/test_inside.py, tests/properties/test_inside.py.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rnnsearch.config import ModelConfig, MultiwayConfig, RunConfig
+from rnnsearch.config import ModelConfig, RunConfig
 from rnnsearch.data.batch import Direction
 from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.language import LanguageSystem
+from rnnsearch.systems.language_transfer import transfer_languages
 from rnnsearch.systems.multiway import MultiwaySystem
-from rnnsearch.systems.system import System, named_components
+from rnnsearch.systems.system import System
 from rnnsearch.systems.transfer import (
     LANGUAGE_MODEL_PREFIX,
     require_same_arrays,
@@ -28,10 +30,8 @@ from rnnsearch.systems.transfer import (
     require_same_tokens,
     transfer_weights,
 )
+from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.utils.weights import copy_weights, named_weights
-
-REINITIALISE = "training.transfer.reinitialise"
-"""Option that names the components that are not loaded."""
 
 
 def load_initial_weights(system: System[Any]) -> list[str]:
@@ -106,42 +106,26 @@ def _direction_name(direction: Direction) -> str:
     return f"{', '.join(direction.sources)} to {direction.target}"
 
 
-def _require_same_tags(config: RunConfig, trained: RunConfig, folder: Path) -> None:
-    """Raise ConfigError if the tags of a multi-way model stand for other target languages than those of its parent."""
-    assert isinstance(config.model, MultiwayConfig)
-    if config.model.sharing.decoders != "all":
-        return
-    targets = config.data.written_languages
-    trained_targets = trained.data.written_languages
-    if targets[: len(trained_targets)] != trained_targets:
-        must = f"must have the target languages of {folder} first, in its order ({', '.join(trained_targets)})"
-        why = "because tags are numbered by them"
-        raise ConfigError([f"data.directions: {must}, {why}; got {', '.join(targets)}"])
-
-
 def _load_begin_from(system: System[Any], folder: Path) -> str:
     """Load the parameters of a trained model; parameters that it does not have keep their random values."""
     path = "training.begin_from"
     trained = load_system(folder, multiway=system.kind == MultiwaySystem.kind)
-    if trained.kind != system.kind:
-        must = f"must be a {system.kind} model, like this one"
+    # A multi-way model can start from a bilingual one.
+    kinds = [system.kind] if system.kind != MultiwaySystem.kind else [system.kind, TranslationSystem.kind]
+    if trained.kind not in kinds:
+        must = f"must be a {' or '.join(kinds)} model, like this one"
         raise ConfigError([f"{path}: {must}; got a {trained.kind} model in {folder}"])
     require_same_arrays(path, system, trained)
+    if isinstance(system, MultiwaySystem):
+        return transfer_languages(system, trained, folder)
+    if system.config.training.transfer is not None:
+        return transfer_weights(system, trained, folder)
+    if system.config.data.tag != trained.config.data.tag:
+        tag = "no tag" if trained.config.data.tag is None else f'"{trained.config.data.tag}"'
+        raise ConfigError([f"data.tag: must be that of {folder}, {tag}; got {system.config.data.tag or 'none'}"])
     current = named_weights(system.model)
     loaded = named_weights(trained.model)
     languages = system.config.data.text_languages
-    transfer = system.config.training.transfer
-    if isinstance(system, MultiwaySystem):
-        _require_same_tags(system.config, trained.config, folder)
-        # Languages that only one of them has are left out; the attention is that of all.
-        languages = tuple(language for language in languages if language in trained.tokenizers)
-        new = {} if transfer is None else named_components(system.model, transfer.reinitialise, REINITIALISE)
-        loaded = {name: tensor for name, tensor in loaded.items() if name in current and name not in new}
-    elif transfer is not None:
-        return transfer_weights(system, trained, folder)
-    elif system.config.data.tag != trained.config.data.tag:
-        tag = "no tag" if trained.config.data.tag is None else f'"{trained.config.data.tag}"'
-        raise ConfigError([f"data.tag: must be that of {folder}, {tag}; got {system.config.data.tag or 'none'}"])
     require_same_tokens(path, system, trained, languages)
     require_same_options(path, system, trained, folder)
     for name, tensor in loaded.items():
