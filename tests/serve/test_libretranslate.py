@@ -10,9 +10,10 @@ import pytest
 from starlette.testclient import TestClient
 
 import rnnsearch
-from rnnsearch.serve import libretranslate, limits, translation_service
+from rnnsearch.serve import libretranslate, translation_service
 from rnnsearch.serve.app import create_app
 from rnnsearch.serve.limits import Settings
+from rnnsearch.text import long_texts
 from tests.untrained import RNNENCDEC, write_model
 
 TEXT = "the dog sees a big bird. The small cat sees the dog!\n\n  the cat\n"
@@ -55,13 +56,17 @@ def test_many_texts_are_processed_outside_the_event_loop_even_if_they_are_empty(
 
         return in_thread
 
+    def reject(*_: Any) -> None:
+        raise AssertionError("must be called in another process")
+
     for module, name in (
-        (limits, "sentence_spans"),
         (libretranslate, "_translate_response"),
-        (translation_service, "_parse_documents"),
+        (translation_service, "_fillings"),
         (translation_service, "detect"),
     ):
         monkeypatch.setattr(module, name, require_thread(getattr(module, name)))
+    for name in ("sentence_spans", "HtmlDocument"):
+        monkeypatch.setattr(long_texts, name, reject)
     for format in ("text", "html"):
         body = {"q": [""] * 300, "source": "auto", "target": "de", "format": format, "alternatives": 2}
         fields = http.post("/translate", json=body).json()

@@ -46,12 +46,13 @@ from rnnsearch.serve.request_fields import FORM, JSON, MULTIPART, read_fields, t
 from rnnsearch.serve.schemas import TranslateRequest
 from rnnsearch.serve.texts import require_line
 from rnnsearch.systems import card
-from rnnsearch.text import alignments, languages, letters, several_sources, subwords, terms, words
+from rnnsearch.text import alignments, languages, letters, long_texts, several_sources, subwords, terms, words
 from rnnsearch.text.banned import BannedPhrases
 from rnnsearch.text.documents import FORMATS, document, document_format, read_document, xml
 from rnnsearch.text.documents.plural_forms import parse_plural_forms
 from rnnsearch.text.documents.subtitles import is_subtitles
 from rnnsearch.text.letter_case import letter_case, true_cased, upper_cased, word_spans_with_symbols
+from rnnsearch.text.long_texts import Markup
 from rnnsearch.text.markup import tags
 from rnnsearch.text.markup.html_document import HtmlDocument
 from rnnsearch.text.markup.inline_document import InlineDocument
@@ -369,6 +370,13 @@ READERS = {
     "text.letters.has_letters text.letters.is_invisible": (
         lambda text: (letters.has_letters(text), letters.is_invisible(text)),
         {"digits": "1", "spaces": " \u200b"},
+    ),
+    "text.long_texts.parse text.long_texts.fill text.long_texts.split": (
+        lambda text: (
+            long_texts.fill([text], Markup("segment"), [[[(text, [(0, 0)])]]]),
+            long_texts.split(long_texts.parse([text], Markup("html"))[0].texts, "de"),
+        ),
+        MARKUP,
     ),
     "text.markup.html_document.HtmlDocument": (HtmlDocument, HARD | MARKUP),
     "text.markup.inline_document.InlineDocument": (
@@ -697,12 +705,13 @@ EXEMPT = {
         search.unknown_words.read_dictionary text.documents.document.Document
         text.documents.xml.XmlFile text.documents.xml.find_elements text.markup.tags.protected_element_ends
         text.documents.packed.PackedTexts text.documents.process.fill_file text.documents.process.parse_file
-        text.documents.process.parse_request text.documents.process.raise_error text.documents.process.read_blocks
-        text.documents.process.read_parsed text.documents.process.write_blocks text.subwords.bpe_of_sizes
+        text.long_texts.read_response text.long_texts.write_request text.processes.answer_or_error
+        text.processes.raise_error text.processes.read_blocks text.processes.write_blocks
+        text.documents.process.parse_request text.documents.process.read_parsed text.subwords.bpe_of_sizes
         text.subwords.bpe_from_counts text.subwords.characters_from_counts text.unigram.unigram_from_counts
         text.words.pieces_in_chunks text.words.words_from_counts text.words.words_in_chunks
         translator.confidence.load_calibration translator.confidence.calibration_from_header
-        serve.limits.split_sentences serve.texts.require_one_sentence serve.texts.translate_texts
+        serve.texts.require_one_sentence serve.texts.translate_texts
         translator.requests.ConstraintReader translator.texts.assign_sentences translator.texts.join_sentences
         translator.texts.sentences_of translator.texts.translate_texts cli.io.read_parallel_documents""",
     "the text is one character, one token or the name of a type": """

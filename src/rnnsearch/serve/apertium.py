@@ -20,8 +20,9 @@ from rnnsearch.serve.limits import ServeError
 from rnnsearch.serve.request_fields import to_model
 from rnnsearch.serve.schemas import ERROR_RESPONSES
 from rnnsearch.serve.service import Service, UseService
-from rnnsearch.serve.translation_service import MarkupFormat, TextResult, TranslationTask
+from rnnsearch.serve.translation_service import TextResult, TranslationTask
 from rnnsearch.text.languages import three_letter_code, two_letter_code
+from rnnsearch.text.long_texts import MarkupFormat
 
 LANGPAIR = "langpair"
 

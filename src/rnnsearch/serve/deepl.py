@@ -23,8 +23,9 @@ from rnnsearch.serve.limits import ServeError, run_in_thread
 from rnnsearch.serve.request_fields import document_body, read_fields
 from rnnsearch.serve.schemas import ERROR_RESPONSES, ModelInfo
 from rnnsearch.serve.service import Service, UseService
-from rnnsearch.serve.translation_service import AUTO, MarkupFormat, TextResult, TranslationTask
+from rnnsearch.serve.translation_service import AUTO, TextResult, TranslationTask
 from rnnsearch.text.languages import base_language, language_name
+from rnnsearch.text.long_texts import MarkupFormat
 
 PREFIX = "/v2"
 NEUTRAL_FORMALITY = ("default", "prefer_more", "prefer_less")  # "prefer" falls back to the default

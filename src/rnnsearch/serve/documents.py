@@ -7,20 +7,18 @@ and ends with its task. `text.documents.process` is this process; `files.Files` 
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 from weakref import WeakValueDictionary
 
-from rnnsearch.data.workers import SINGLE_THREADED, WorkerProcess
+from rnnsearch.data.workers import WorkerProcess
 from rnnsearch.serve.limits import ServeError
+from rnnsearch.serve.processes import end_process, start_process
 from rnnsearch.text.documents import process as documents
 from rnnsearch.text.documents.packed import PackedTexts
-from rnnsearch.text.documents.process import Block, Direction, ParsedFile
+from rnnsearch.text.documents.process import Direction, ParsedFile
+from rnnsearch.text.processes import Block, raise_error, read_blocks, write_blocks
 
 MAX_INLINE_BYTES = 32 << 10  # larger files are read in a process; starting one takes as long as reading half a megabyte
 MAX_PROCESSES = 2  # at a time, of which a client can have one
@@ -106,7 +104,7 @@ class FileReader:
                 # Also after a cancellation: the thread that waits for the process then ends, too.
                 process.kill()
                 self._processes.discard(process)
-        documents.raise_error(header)
+        raise_error(header)
         return header, result
 
 
@@ -117,16 +115,7 @@ def _start(num_bytes: int) -> WorkerProcess:
         ServeError: With status 503 if the system cannot start one.
     """
     max_memory = BASE_MEMORY_BYTES + MEMORY_BYTES_PER_BYTE * num_bytes
-    # -P: the working folder is not a place of modules.
-    command = [sys.executable, "-P", "-m", documents.__name__, str(max_memory), str(MAX_CPU_SECONDS)]
-    paths = os.pathsep.join(path for path in sys.path if path)
-    environment = os.environ | {"PYTHONPATH": paths, "TOKENIZERS_PARALLELISM": "false"} | SINGLE_THREADED
-    try:
-        return subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
-        )
-    except OSError:
-        raise ServeError(503, "the server has too few resources to read a file now; try again later", 60) from None
+    return start_process(documents.__name__, max_memory, MAX_CPU_SECONDS)
 
 
 def _exchange(
@@ -139,8 +128,8 @@ def _exchange(
     """
     assert process.stdin is not None and process.stdout is not None
     try:
-        documents.write_blocks(process.stdin, request, *blocks)
-        return documents.read_blocks(process.stdout, MAX_RESPONSE_BYTES)
+        write_blocks(process.stdin, request, *blocks)
+        return read_blocks(process.stdout, MAX_RESPONSE_BYTES)
     except OverflowError:
         size = MAX_RESPONSE_BYTES >> 20
         raise ServeError(413, f"the segments of a file, and its translation, must have at most {size} MiB") from None
@@ -150,17 +139,7 @@ def _exchange(
         raise ServeError(503, "the process of the file has ended unexpectedly; try again later", 60) from None
     finally:
         # A process that has answered ends by itself, and one that has not answered cannot be used again.
-        process.kill()
-        _close(process)
-
-
-def _close(process: WorkerProcess) -> None:
-    """Close the pipes of a killed process, and wait for its end."""
-    for pipe in (process.stdin, process.stdout):
-        assert pipe is not None
-        with suppress(OSError):  # the rest of a request, which the process cannot receive
-            pipe.close()
-    process.wait()
+        end_process(process)
 
 
 def _too_expensive() -> ServeError:

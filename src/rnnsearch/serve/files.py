@@ -20,13 +20,14 @@ from rnnsearch.config.data import MAX_CONTEXT_SENTENCES
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.serve.documents import FileReader
 from rnnsearch.serve.limits import ServeError, Settings, run_in_thread
+from rnnsearch.serve.long_texts import markup_size
 from rnnsearch.serve.observability import log_bug, log_event
 from rnnsearch.serve.registry import BatchOptions, LeasedModel, Registry
 from rnnsearch.serve.schemas import FileStatus, ModelInfo
 from rnnsearch.serve.texts import Pairs, translate_texts
 from rnnsearch.text.documents.packed import PackedTexts
 from rnnsearch.text.documents.process import ParsedFile
-from rnnsearch.text.markup.marks import MarkedText
+from rnnsearch.text.long_texts import Filling, Markup, ParsedText
 from rnnsearch.translator.texts import TextTranslation
 
 TOO_LARGE = 413  # status of a sentence that is too long
@@ -37,6 +38,7 @@ MAX_RESULT_BYTES = 64 << 20  # of all results together, except the latest one
 MAX_FILE_SECONDS = 7200.0  # time to translate a file
 CLIENTS_WITH_FILES = 4  # clients that can have the maximum number of files at the same time
 FETCH_SECONDS = 30.0  # time that a stopping server waits for its last results to be fetched
+_MARKUP = Markup("segment")
 
 
 @dataclass(eq=False)
@@ -264,20 +266,22 @@ class Files:
         for start in range(0, job.num_segments, CHUNK_SEGMENTS):
             stop = start + CHUNK_SEGMENTS
             segments = document.segments.unpack(start, stop)
-            size = sum(map(len, segments))
-            marked = await run_in_thread(_mark, segments, document.tags, size=size)
-            options = BatchOptions(align=any(text.marks for text in marked))
+            size = sum(map(len, segments)) + (markup_size(segments) if document.tags else 0)
+            parsed = [ParsedText([segment], False) for segment in segments]
+            if document.tags:
+                parsed = await self._registry.long_texts.parse(segments, _MARKUP, size, job.client)
+            options = BatchOptions(align=any(segment.has_inline_tags for segment in parsed))
             # A lease per chunk, so that a long file does not keep its model in memory while others need memory.
             grammars = document.segment_grammars(start, stop)
             # A turn per chunk, too, so that files of several clients alternate.
             async with self._turn, self._registry.lease(job.model) as model:
-                texts = [text.text for text in marked]
+                texts = [text for segment in parsed for text in segment.texts]
                 # The segments of bilingual files are in any order.
                 documents = range(len(texts)) if document.is_bilingual else [0] * len(texts)
-                results = await _translate_or_skip(model, texts, options, grammars, documents, previous)
+                results = await _translate_or_skip(model, texts, options, grammars, documents, previous, job.client)
             if not document.is_bilingual:
                 previous = _last_sentences(previous, results)
-            placed = await run_in_thread(_place_marks, marked, results, size=size)
+            placed = await self._filled(job, document, segments, parsed, results, size)
             for index, result in enumerate(results):
                 if result is None:
                     job.too_long.append(start + index + 1)
@@ -289,6 +293,22 @@ class Files:
             job.done = len(translations)
         return translations
 
+    async def _filled(
+        self,
+        job: FileJob,
+        document: ParsedFile,
+        segments: Sequence[str],
+        parsed: Sequence[ParsedText],
+        results: Sequence[TextTranslation | None],
+        size: int,
+    ) -> list[str]:
+        """Return the translation of each segment with its tags, empty for one that is too long."""
+        if not document.tags:
+            return await run_in_thread(_texts, results, size=size)
+        fillings = await run_in_thread(_fillings, parsed, results, size=size)
+        filled = await self._registry.long_texts.fill(segments, _MARKUP, fillings, size, job.client)
+        return [translation for [translation] in (texts or [""] for texts in filled)]
+
 
 async def _translate_or_skip(
     model: LeasedModel,
@@ -297,11 +317,19 @@ async def _translate_or_skip(
     grammars: Sequence[str | None],
     documents: Sequence[int],
     previous: Pairs,
+    client: str,
 ) -> list[TextTranslation | None]:
     """Return the translation of each text, or None for a text with a sentence that is too long."""
     try:
         translated = await translate_texts(
-            model, texts, options, patient=True, grammars=grammars, documents=documents, previous=previous
+            model,
+            texts,
+            options,
+            patient=True,
+            grammars=grammars,
+            documents=documents,
+            previous=previous,
+            client=client,
         )
         return list(translated)
     except ServeError as error:
@@ -314,7 +342,7 @@ async def _translate_or_skip(
     for index, (text, grammar) in enumerate(zip(texts, grammars, strict=True)):
         # Only the texts of one document have sentences before them.
         own_previous = _last_sentences(previous, results) if documents[index] == documents[0] else []
-        results += await _translate_or_skip(model, [text], options, [grammar], [0], own_previous)
+        results += await _translate_or_skip(model, [text], options, [grammar], [0], own_previous, client)
     return results
 
 
@@ -328,16 +356,16 @@ def _last_sentences(previous: Pairs, results: Sequence[TextTranslation | None]) 
     return sentences[-MAX_CONTEXT_SENTENCES:]
 
 
-def _mark(segments: Sequence[str], tags: bool) -> list[MarkedText]:
-    return [MarkedText(segment, tags) for segment in segments]
+def _texts(results: Sequence[TextTranslation | None]) -> list[str]:
+    return ["" if result is None else result.text() for result in results]
 
 
-def _place_marks(marked: Sequence[MarkedText], results: Sequence[TextTranslation | None]) -> list[str]:
-    """Return the translations with protected text in its place."""
-    translations = []
-    for text, result in zip(marked, results, strict=True):
+def _fillings(parsed: Sequence[ParsedText], results: Sequence[TextTranslation | None]) -> list[list[Filling]]:
+    """Return the filling of each segment, none for one without a translation."""
+    fillings: list[list[Filling]] = []
+    for segment, result in zip(parsed, results, strict=True):
         if result is None:
-            translations.append("")
+            fillings.append([])
         else:
-            translations.append(text.place(result.text(), result.links() if text.marks else ()))
-    return translations
+            fillings.append([[(result.text(), result.links() if segment.has_inline_tags else [])]])
+    return fillings

@@ -1,7 +1,7 @@
 """Limits of the server: its settings, the error for a request that exceeds one, and work outside the event loop.
 
-Work on long texts of users takes time, so it is done in another thread (`run_in_thread`); meanwhile the event loop
-serves all others.
+Work on long texts of users takes time, so it is done in another thread (`run_in_thread`) or process (`long_texts`);
+meanwhile the event loop serves all others.
 
 `cli/serve.py` makes the `Settings` from options. Default values are documented in docs/serving.md.
 """
@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 from fastapi import Response
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.text.sentences import sentence_spans
 from rnnsearch.text.terms import Glossary
 
 Result = TypeVar("Result")
@@ -126,11 +125,3 @@ async def run_in_thread(function: Callable[..., Result], *arguments: Any, size: 
 def text_size(texts: Sequence[str]) -> int:
     """Return the amount of work that texts cause, in characters."""
     return sum(map(len, texts)) + TEXT_OVERHEAD_CHARACTERS * len(texts)
-
-
-async def split_sentences(texts: Sequence[str], language: str) -> list[list[tuple[int, int]]]:
-    """Return the characters [start, end) of each sentence of each text."""
-    return await run_in_thread(
-        lambda: [sentence_spans(text, language) for text in texts],
-        size=text_size(texts),
-    )

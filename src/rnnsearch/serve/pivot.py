@@ -95,6 +95,10 @@ class PivotModel:
         pairs = zip(intermediates, n_best_lists, strict=True)
         return [translations_through(first, n_best, search) for first, n_best in pairs]
 
+    async def split(self, texts: Sequence[str], client: str) -> list[list[tuple[int, int]]]:
+        """Return the characters of each sentence of each text (see `ServedModel.split`)."""
+        return await self._first.split(texts, client)
+
     async def last_step(
         self, sentences: Sequence[str], protect: Collection[ProtectedType] = (), align: bool = False
     ) -> LastStep:

@@ -34,6 +34,7 @@ from rnnsearch.search.hypothesis import SearchCancelled
 from rnnsearch.search.workers import single_threaded_pool
 from rnnsearch.serve.batching import Batcher, BatchReport, TranslationJob, WorkerThreads
 from rnnsearch.serve.limits import ServeError, Settings, run_in_thread, text_size
+from rnnsearch.serve.long_texts import LongTexts
 from rnnsearch.serve.observability import log_failure
 from rnnsearch.serve.output_size import TEXT_ONLY, OutputFields, check_output
 from rnnsearch.serve.pivot import LastStep, PivotModel, pivot_infos
@@ -87,12 +88,18 @@ class ServedModel:
     """A loaded model and its queue."""
 
     def __init__(
-        self, info: ModelInfo, translator: Translator, settings: Settings, on_batch: Callable[[BatchReport], None]
+        self,
+        info: ModelInfo,
+        translator: Translator,
+        settings: Settings,
+        on_batch: Callable[[BatchReport], None],
+        long_texts: LongTexts,
     ) -> None:
         self.info = info
         self.translator = translator
         self.last_used = time.monotonic()
         self._settings = settings
+        self._long_texts = long_texts
         workers = None
         # On a GPU, one thread launches all kernels anyway.
         if translator.device.type == "cpu":
@@ -226,6 +233,18 @@ class ServedModel:
             jobs.append(TranslationJob(source, num_tokens[-1], "", beam, 0, ()))
         check_output(num_tokens, [0] * len(jobs), self.translator.options(options.beam, options.n_best), fields)
         return await self.batcher.submit(jobs, options, False)
+
+    async def split(self, texts: Sequence[str], client: str) -> list[list[tuple[int, int]]]:
+        """Return the characters [start, end) of each sentence of each text.
+
+        Args:
+            texts: The texts.
+            client: Identity of the client, whose long texts are split one after the other.
+
+        Raises:
+            ServeError: As in `LongTexts`.
+        """
+        return await self._long_texts.split(texts, self.info.source, text_size(texts), client)
 
     async def find_terms(
         self, sentences: Sequence[str], glossary: Glossary | None
@@ -372,6 +391,8 @@ class Registry:
                 one of the languages of `settings.pivot_languages`.
         """
         self.settings = settings
+        self.long_texts = LongTexts(settings.max_characters)
+        """Processes for long texts, which all models share."""
         self.models: dict[str, ModelInfo] = {}
         self._folders: dict[str, Path] = {}
         self._directions: dict[str, list[ModelInfo]] = {}  # of multi-way models, by the name of the folder
@@ -493,7 +514,8 @@ class Registry:
                 pass
 
     async def close(self) -> None:
-        """Unload all models."""
+        """Unload all models and end all processes."""
+        self.long_texts.close()
         tasks = list(self._loading.values())
         for task in tasks:
             task.cancel()
@@ -525,7 +547,7 @@ class Registry:
         finally:
             thread.shutdown(wait=False)
             del self._loading[info.name]
-        model = ServedModel(info, translator, self.settings, partial(self._on_batch, info.name))
+        model = ServedModel(info, translator, self.settings, partial(self._on_batch, info.name), self.long_texts)
         self._loaded[info.name] = model
         return model
 

@@ -110,7 +110,7 @@ class Service:
         keys = [key.encode("utf-8", "surrogatepass") for key in (api_key, *header_keys) if key]
         if not keys:
             raise ServeError(403, "an API key is required (header X-API-Key, or api_key in the body)")
-        client = client_of(request.client.host if request.client else "")
+        client = client_address(request)
         retry_after = self.wrong_keys.retry_after(client)
         # All pairs are compared in constant time, so that response times reveal nothing about the keys.
         matches = [valid for key in keys for valid in self.settings.api_keys if compare_digest(key, valid.encode())]
@@ -130,7 +130,7 @@ class Service:
         Raises:
             ServeError: As in `owner`.
         """
-        return self.owner(request, api_key) or client_of(request.client.host if request.client else "")
+        return self.owner(request, api_key) or client_address(request)
 
     async def run(self, request: Request, work: Awaitable[Result], patient: bool = False) -> Result:
         """Return the result of work for a request; cancel it if the client disconnects or after the timeout.
@@ -199,7 +199,7 @@ class Service:
         Raises:
             ServeError: As in `TranslationService.choose_models` and `run`.
         """
-        return await self.run(request, self.translations.choose_models(task))
+        return await self.run(request, self.translations.choose_models(task, client_address(request)))
 
     async def translate(
         self, request: Request, task: TranslationTask, directions: Sequence[Direction] | None = None
@@ -223,7 +223,8 @@ class Service:
             # Loading a model is not part of the time limit.
             for info in dict.fromkeys(direction.model for direction in directions):
                 models[info.name] = await leases.enter_async_context(self.registry.lease(info))
-            results = await self.run(request, self.translations.translate(task, directions, models))
+            work = self.translations.translate(task, directions, models, client_address(request))
+            results = await self.run(request, work)
         self.num_characters += sum(map(len, task.texts))
         return results
 
@@ -233,7 +234,8 @@ class Service:
         Raises:
             ServeError: As in `Registry.find`.
         """
-        [direction] = await self.translations.choose_models(TranslationTask([text], source, target, model))
+        # Plain text is not parsed, so the client has no effect.
+        [direction] = await self.translations.choose_models(TranslationTask([text], source, target, model), "")
         return direction.model
 
     def candidate_models(self, model: str | None, source: str | None, target: str | None) -> list[ModelInfo]:
@@ -270,6 +272,11 @@ class Service:
         except RnnsearchError as error:
             log_failure("a suggestion could not be saved", error)
             raise ServeError(503, "the suggestion could not be saved; try again later") from None
+
+
+def client_address(request: Request) -> str:
+    """Return the identity of the client of a request by its address, for limits per client."""
+    return client_of(request.client.host if request.client else "")
 
 
 async def _wait_for_disconnect(request: Request) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from rnnsearch.serve.limits import ServeError, split_sentences
+from rnnsearch.serve.limits import ServeError
 from rnnsearch.serve.output_size import TEXT_ONLY, OutputFields
 from rnnsearch.serve.registry import BatchOptions, LeasedModel, Translations
 from rnnsearch.text.markup.protected import DEFAULT_PROTECTED, ProtectedType
@@ -31,6 +31,7 @@ async def translate_texts(
     fields: OutputFields = TEXT_ONLY,
     documents: Sequence[int] | None = None,
     previous: Pairs = (),
+    client: str = "",
 ) -> list[TextTranslation]:
     """Translate texts; all their sentences are in the same queue.
 
@@ -47,11 +48,12 @@ async def translate_texts(
         documents: Number of the document that each text is a part of; by default, each is a document. A model may read
             previous sentences of the same document.
         previous: Sentences of the first document before the first text, with their translations.
+        client: Identity of the client, whose long texts are split one after the other.
 
     Raises:
         ServeError: With status 400 for a prefix of a text that is not one sentence, and as in `ServedModel.translate`.
     """
-    spans = await split_sentences(texts, model.info.source)
+    spans = await model.split(texts, client)
     sentence_prefixes: list[str] | None = None
     if prefixes is not None:
         sentence_prefixes = []
@@ -80,13 +82,13 @@ async def translate_texts(
     return assign_sentences(texts, spans, n_best, model.info.target)
 
 
-async def require_one_sentence(model: LeasedModel, text: str) -> str:
+async def require_one_sentence(model: LeasedModel, text: str, client: str) -> str:
     """Return the only sentence of a text, without the white space around it.
 
     Raises:
         ServeError: With status 400 if the text is not one sentence.
     """
-    [spans] = await split_sentences([text], model.info.source)
+    [spans] = await model.split([text], client)
     if len(spans) != 1:
         raise ServeError(400, f"text must be one sentence; got {len(spans)}")
     start, end = spans[0]

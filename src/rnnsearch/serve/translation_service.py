@@ -5,7 +5,8 @@ A protocol is a thin router: it reads a request into a `TranslationTask`, calls 
 so that they are equal in all protocols.
 
 `service.Service` holds the `TranslationService` and adds what concerns requests: keys, limits, time-outs and
-disconnects. Texts are translated by `texts.translate_texts`. Work on long texts is done in threads.
+disconnects. Texts are translated by `texts.translate_texts`. Work on long texts is done in processes (`long_texts`) and
+threads.
 """
 
 from __future__ import annotations
@@ -14,17 +15,16 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from rnnsearch.serve.limits import ServeError, run_in_thread, text_size
+from rnnsearch.serve.long_texts import markup_size
 from rnnsearch.serve.output_size import TEXT_ONLY, OutputFields
 from rnnsearch.serve.registry import BatchOptions, LeasedModel, Registry
 from rnnsearch.serve.schemas import ModelInfo
 from rnnsearch.serve.texts import translate_texts
-from rnnsearch.text.alignments import Link
 from rnnsearch.text.languages import base_language, detect
-from rnnsearch.text.markup.html_document import HtmlDocument
-from rnnsearch.text.markup.inline_document import InlineDocument
+from rnnsearch.text.long_texts import Filling, Markup, MarkupFormat, ParsedText
 from rnnsearch.text.markup.protected import DEFAULT_PROTECTED, ProtectedType
 from rnnsearch.text.terms import Glossary
 from rnnsearch.translator.texts import TextTranslation
@@ -32,9 +32,6 @@ from rnnsearch.translator.texts import TextTranslation
 AUTO = "auto"
 DEFAULT_LANGUAGE = "en"  # reported with confidence 0 for text in none of the served languages, as by LibreTranslate
 SHORT_TEXT_CHARACTERS = 40  # texts up to this length have the language of all texts of their request together
-MarkupFormat = Literal["text", "html", "xml", "codes"]
-"""Formats of texts: plain text, HTML, XML, and segments with the inline tags of translation tools."""
-Document = HtmlDocument | InlineDocument
 CONNECTION_TEST = ("test", "en", "de")
 """Text, source and target that Weblate translates to check the settings of a server, whatever it serves."""
 
@@ -74,7 +71,15 @@ class TranslationTask:
     @property
     def size(self) -> int:
         """Amount of work on the texts apart from translation, in characters."""
-        return text_size(self.texts) * self.n_best
+        size = text_size(self.texts)
+        if self.format != "text":
+            size += markup_size(self.texts)
+        return size * self.n_best
+
+    @property
+    def markup(self) -> Markup:
+        """Markup of the texts; their format must not be `text`."""
+        return Markup(self.format, sorted(self.ignored_tags), sorted(self.splitting_tags))
 
 
 class DetectedLanguage(NamedTuple):
@@ -106,8 +111,8 @@ class TextResult:
     """Detected language of the text; None if the request names the language."""
     parts: Sequence[TextTranslation] = ()
     """Translations of the text or, for markup, of each stretch of it that is translated by itself."""
-    document: Document | None = None
-    """The text with its markup; None for plain text."""
+    filled: Sequence[str] | None = None
+    """Translations of the text with its markup, by rank; None for plain text."""
     is_translated: bool = field(default=True)
     """False for a text that is returned as it is."""
 
@@ -115,16 +120,12 @@ class TextResult:
         """Return the translation of the text; for markup, with the tags in their places.
 
         Args:
-            rank: Rank of the translation to use for each sentence, from 0; the last one if it has fewer.
+            rank: Rank of the translation to use for each sentence, from 0, below `n_best` of the task; the last one if
+                it has fewer.
         """
         if not self.is_translated:
             return self.source
-        if self.document is None:
-            return self.parts[0].text(rank)
-        filled: list[tuple[str, list[Link]]] = []
-        for part in self.parts:
-            filled.append((part.text(rank), part.links(rank) if self.document.has_inline_tags else []))
-        return self.document.filled(filled)
+        return self.parts[0].text(rank) if self.filled is None else self.filled[rank]
 
     @property
     def confidence(self) -> float | None:
@@ -144,6 +145,7 @@ class TranslationService:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+        self._long_texts = registry.long_texts
 
     async def detect(
         self, texts: Sequence[str], target: str | None = None, model: str | None = None
@@ -161,19 +163,23 @@ class TranslationService:
         # A thread even for short texts, because the first call loads a file.
         return await asyncio.to_thread(_detect_each, texts, candidates)
 
-    async def choose_models(self, task: TranslationTask) -> list[Direction]:
+    async def choose_models(self, task: TranslationTask, client: str) -> list[Direction]:
         """Return the model for each text.
 
+        Args:
+            task: The texts, and how to translate them.
+            client: Identity of the client, whose long texts are parsed one after the other.
+
         Raises:
-            ServeError: As in `Registry.find`.
+            ServeError: As in `Registry.find` and `LongTexts`.
         """
         if task.source != AUTO:
             direction = Direction(self._registry.find(task.model, task.source, task.target), None)
             return [direction] * len(task.texts)
         texts = task.texts
         if task.format != "text":
-            documents = await run_in_thread(_parse_documents, task, size=task.size)
-            texts = [" ".join(document.texts) for document in documents]
+            parsed = await self._long_texts.parse(task.texts, task.markup, task.size, client)
+            texts = [" ".join(text.texts) for text in parsed]
         detected = await self.detect(texts, task.target, task.model)
         model_by_code: dict[str, ModelInfo] = {}
         # At least one search, for its error if a request without texts names a direction that is not served.
@@ -182,7 +188,7 @@ class TranslationService:
         return [Direction(model_by_code[language.code], language) for language in detected]
 
     async def translate(
-        self, task: TranslationTask, directions: Sequence[Direction], models: Mapping[str, LeasedModel]
+        self, task: TranslationTask, directions: Sequence[Direction], models: Mapping[str, LeasedModel], client: str
     ) -> list[TextResult]:
         """Translate texts.
 
@@ -190,32 +196,41 @@ class TranslationService:
             task: The texts, and how to translate them.
             directions: The model for each text.
             models: The models by name.
+            client: Identity of the client, whose long texts are parsed and split one after the other.
 
         Raises:
-            ServeError: As in `texts.translate_texts`.
+            ServeError: As in `texts.translate_texts` and `LongTexts`.
         """
-        documents: Sequence[Document | None] = [None] * len(task.texts)
-        if task.format != "text":
-            documents = await run_in_thread(_parse_documents, task, size=task.size)
-        results: dict[int, TextResult] = {}
+        if task.format == "text":
+            parsed = [ParsedText([text], False) for text in task.texts]
+        else:
+            parsed = await self._long_texts.parse(task.texts, task.markup, task.size, client)
+        parts: dict[int, list[TextTranslation]] = {}
         for name, model in models.items():
             indices = [index for index, direction in enumerate(directions) if direction.model.name == name]
-            parts = await self._translate_with(model, task, [(task.texts[i], documents[i]) for i in indices], indices)
-            for index, text_parts in zip(indices, parts, strict=True):
-                info, detected = directions[index]
-                results[index] = TextResult(task.texts[index], info, detected, text_parts, documents[index])
-        return [results[index] for index in range(len(task.texts))]
+            translated = await self._translate_with(model, task, [parsed[index] for index in indices], indices, client)
+            parts |= zip(indices, translated, strict=True)
+        ordered = [parts[index] for index in range(len(task.texts))]
+        filled: Sequence[Sequence[str] | None] = [None] * len(task.texts)
+        if task.format != "text":
+            fillings = await run_in_thread(_fillings, task.n_best, ordered, parsed, size=task.size)
+            filled = await self._long_texts.fill(task.texts, task.markup, fillings, task.size, client)
+        results = []
+        for text, direction, text_parts, text_filled in zip(task.texts, directions, ordered, filled, strict=True):
+            results.append(TextResult(text, direction.model, direction.detected, text_parts, text_filled))
+        return results
 
     async def _translate_with(
         self,
         model: LeasedModel,
         task: TranslationTask,
-        texts: Sequence[tuple[str, Document | None]],
+        texts: Sequence[ParsedText],
         indices: Sequence[int],
+        client: str,
     ) -> list[list[TextTranslation]]:
         """Return the translated parts of some of the texts, all by the same model."""
-        parts = [[text] if document is None else document.texts for text, document in texts]
-        needs_links = any(document is not None and document.has_inline_tags for _, document in texts)
+        parts = [text.texts for text in texts]
+        needs_links = any(text.has_inline_tags for text in texts)
         options = BatchOptions(task.beam, task.n_best, align=task.align or needs_links)
         prefixes = None if task.prefixes is None else [task.prefixes[index] for index in indices]
         translations = await translate_texts(
@@ -227,6 +242,7 @@ class TranslationService:
             protect=task.protect,
             fields=task.fields,
             documents=[number for number, text_parts in enumerate(parts) for _ in text_parts],
+            client=client,
         )
         remaining = iter(translations)
         return [[next(remaining) for _ in text_parts] for text_parts in parts]
@@ -279,8 +295,14 @@ def _detect_each(texts: Sequence[str], candidates: Sequence[str]) -> list[Detect
     return [by_text[text] if len(text) > SHORT_TEXT_CHARACTERS else of_all for text in texts]
 
 
-def _parse_documents(task: TranslationTask) -> list[HtmlDocument] | list[InlineDocument]:
-    if task.format == "html":
-        return [HtmlDocument(text) for text in task.texts]
-    loose = task.format == "codes"
-    return [InlineDocument(text, loose, task.ignored_tags, task.splitting_tags) for text in task.texts]
+def _fillings(
+    n_best: int, parts: Sequence[Sequence[TextTranslation]], texts: Sequence[ParsedText]
+) -> list[list[Filling]]:
+    """Return the translations of each text's parts, by rank."""
+    fillings = []
+    for text, text_parts in zip(texts, parts, strict=True):
+        by_rank: list[Filling] = []
+        for rank in range(n_best):
+            by_rank.append([(part.text(rank), part.links(rank) if text.has_inline_tags else []) for part in text_parts])
+        fillings.append(by_rank)
+    return fillings

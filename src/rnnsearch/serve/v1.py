@@ -26,7 +26,7 @@ from pydantic_core import to_json
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.serve.files import FileJob
-from rnnsearch.serve.limits import ServeError, run_in_thread, split_sentences
+from rnnsearch.serve.limits import ServeError, run_in_thread
 from rnnsearch.serve.output_size import OutputFields, check_output, check_response
 from rnnsearch.serve.pivot import require_no_glossary
 from rnnsearch.serve.registry import BatchOptions, ServedModel, Translations
@@ -52,7 +52,7 @@ from rnnsearch.serve.schemas import (
     Word,
     WordAlternative,
 )
-from rnnsearch.serve.service import Service, UseService, public_address
+from rnnsearch.serve.service import Service, UseService, client_address, public_address
 from rnnsearch.serve.texts import require_line, require_one_sentence
 from rnnsearch.serve.translation_service import AUTO, Direction, TextResult, TranslationTask
 from rnnsearch.text.alignments import word_spans
@@ -114,7 +114,7 @@ async def translate(request: Request, body: TranslateRequest, service: UseServic
     if body.stream:
         # The lease is taken before streaming starts, so that a model that cannot be loaded is an ordinary error.
         async with service.registry.lease(directions[0].model):
-            events = _stream_events(service, directions[0], body, glossary)
+            events = _stream_events(service, directions[0], body, glossary, client_address(request))
             return StreamingResponse(events, 200, {"cache-control": "no-store"}, "text/event-stream")
     results = await service.translate(request, task, directions)
     # A request without texts gets an answer, too.
@@ -159,7 +159,7 @@ async def _translate_several(request: Request, body: TranslateRequest, service: 
 
 
 async def _stream_events(
-    service: Service, direction: Direction, body: TranslateRequest, glossary: Glossary
+    service: Service, direction: Direction, body: TranslateRequest, glossary: Glossary, client: str
 ) -> AsyncIterator[bytes]:
     """Yield server-sent events: each sentence's greedy translation after every token, then the whole response.
 
@@ -171,7 +171,7 @@ async def _stream_events(
     n_best: list[Translations] = []
     try:
         async with service.registry.lease(info) as model, asyncio.timeout(timeout):
-            [spans] = await split_sentences([text], info.source)
+            [spans] = await model.split([text], client)
             sentences = [text[start:end] for start, end in spans]
             step = await model.last_step(sentences, body.protected_types, body.alignment)
             writer = step.model
@@ -374,7 +374,7 @@ async def complete(request: Request, body: CompleteRequest, service: UseService)
     info = await service.find_model(body.text, body.model, body.source, body.target)
     require_line("prefix", body.prefix)
     async with service.registry.lease(info) as model:
-        sentence = await require_one_sentence(model, body.text)
+        sentence = await require_one_sentence(model, body.text, client_address(request))
         options = BatchOptions(n_best=body.n_best)
         [translations] = await service.run(request, model.translate([sentence], options, [body.prefix]))
     completions: dict[str, Completion] = {}
@@ -394,7 +394,7 @@ async def word_alternatives(request: Request, body: AlternativesRequest, service
     info = await service.find_model(body.text, body.model, body.source, body.target)
     require_line("translation", body.translation)
     async with service.registry.lease(info) as model:
-        sentence = await require_one_sentence(model, body.text)
+        sentence = await require_one_sentence(model, body.text, client_address(request))
         step = await service.run(request, model.last_step([sentence]))
         writer = step.model
         [source] = await writer.segment(step.sentences)

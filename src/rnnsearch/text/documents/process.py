@@ -9,28 +9,23 @@ Requests and responses are blocks of bytes, of which the first is JSON. Must not
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import struct
 import sys
 import threading
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import IO, Any
+from typing import Any
 
-from rnnsearch.errors import DataError, RnnsearchError
 from rnnsearch.text.documents import Document, read_document
 from rnnsearch.text.documents.packed import PackedTexts
 from rnnsearch.text.languages import detect
+from rnnsearch.text.processes import Block, answer_or_error, limit_process, read_blocks, write_blocks
 
-LANGUAGE_SEGMENTS = 500  # first segments of a file, by which its language is detected
 NICE = 10  # increment of the nice value of the process
-_BLOCK_HEAD = struct.Struct("<IQ")  # number of blocks that follow, size of this block
+LANGUAGE_SEGMENTS = 500  # first segments of a file, by which its language is detected
 
-Block = bytes | bytearray
 Direction = tuple[str, str]
 """Source and target language."""
 
@@ -112,41 +107,6 @@ def _best_direction(name: str, content: bytes, directions: Sequence[Direction]) 
 # Requests and responses.
 
 
-def write_blocks(stream: IO[bytes], header: dict[str, Any], *blocks: Block) -> None:
-    """Write a JSON object and blocks of bytes."""
-    all_blocks = [json.dumps(header).encode(), *blocks]
-    for index, block in enumerate(all_blocks):
-        stream.write(_BLOCK_HEAD.pack(len(all_blocks) - 1 - index, len(block)))
-        stream.write(block)
-    stream.flush()
-
-
-def read_blocks(stream: IO[bytes], max_bytes: int) -> tuple[dict[str, Any], list[bytes]]:
-    """Return the JSON object and the blocks of `write_blocks`.
-
-    Raises:
-        EOFError: The stream has ended too early.
-        OverflowError: They have more bytes together.
-    """
-    blocks = []
-    num_following = 1
-    while num_following:
-        num_following, size = _BLOCK_HEAD.unpack(_read_exactly(stream, _BLOCK_HEAD.size))
-        max_bytes -= size + _BLOCK_HEAD.size
-        if max_bytes < 0:
-            raise OverflowError
-        blocks.append(_read_exactly(stream, size))
-    header: dict[str, Any] = json.loads(blocks[0])
-    return header, blocks[1:]
-
-
-def _read_exactly(stream: IO[bytes], size: int) -> bytes:
-    block = stream.read(size)
-    if len(block) < size:
-        raise EOFError
-    return block
-
-
 def parse_request(name: str, directions: Sequence[Direction]) -> dict[str, Any]:
     """Return the header of a request to parse a file; its block is the content."""
     return {"task": "parse", "name": name, "directions": directions}
@@ -172,22 +132,6 @@ def read_parsed(name: str, content: bytes, header: dict[str, Any], blocks: Seque
     )
 
 
-def raise_error(header: dict[str, Any]) -> None:
-    """Raise the exception in a response, if it is one.
-
-    Raises:
-        DataError: The file cannot be read.
-        MemoryError: The file takes more memory than the process may use.
-        RuntimeError: A bug.
-    """
-    if "error" in header:
-        raise DataError(header["error"])
-    if header.get("memory"):
-        raise MemoryError
-    if "bug" in header:
-        raise RuntimeError(header["bug"])
-
-
 # The process.
 
 
@@ -207,34 +151,6 @@ def _answer(header: dict[str, Any], blocks: Sequence[bytes]) -> tuple[dict[str, 
     return fields, [*parsed.segments.to_blocks(), parsed.grammar_indices]
 
 
-def _answer_or_error(header: dict[str, Any], blocks: Sequence[bytes]) -> tuple[dict[str, Any], list[Block]]:
-    try:
-        return _answer(header, blocks)
-    except RnnsearchError as error:
-        return {"error": str(error)}, []
-    except MemoryError:
-        return {"memory": True}, []
-    except Exception as error:
-        # Without the message, which can contain text of the file.
-        lines = traceback.format_tb(error.__traceback__)
-        return {"bug": f"{type(error).__name__} in the process of a file:\n{''.join(lines)}"}, []
-
-
-def _limit(max_memory: int, max_cpu_seconds: int) -> None:
-    """Limit the memory and the processor time of this process, where the system can do that."""
-    if hasattr(os, "nice"):
-        os.nice(NICE)
-    try:
-        import resource
-    except ImportError:  # Windows
-        return
-    limits = {resource.RLIMIT_AS: max_memory, resource.RLIMIT_CPU: max_cpu_seconds, resource.RLIMIT_CORE: 0}
-    for limit, value in limits.items():
-        _, hard = resource.getrlimit(limit)
-        bounded = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(limit, (bounded, hard))
-
-
 def _exit_with_parent() -> None:
     # Not from `sys.stdin`, whose lock would be in the way at the end.
     os.read(0, 1)
@@ -244,10 +160,10 @@ def _exit_with_parent() -> None:
 def main() -> None:
     """Answer one request from standard input on standard output; arguments: memory in bytes, processor time in s."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent, which then ends this process
-    _limit(int(sys.argv[1]), int(sys.argv[2]))
+    limit_process(NICE, int(sys.argv[1]), int(sys.argv[2]))
     header, blocks = read_blocks(sys.stdin.buffer, sys.maxsize)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
-    response, response_blocks = _answer_or_error(header, blocks)
+    response, response_blocks = answer_or_error(_answer, header, blocks)
     write_blocks(sys.stdout.buffer, response, *response_blocks)
     os._exit(0)  # without freeing a million objects one by one
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from rnnsearch.text.alignments import Link
@@ -20,6 +21,8 @@ _LAYOUT = frozenset({"pre", "textarea", "listing", "xmp"})
 """Elements in which white space is layout."""
 _ATTRIBUTE = re.compile(r"(?<=[\s\"'])([a-zA-Z][^\s\"'<>/=]*+)\s*+=\s*+(?:\"([^\"]*+)\"|'([^']*+)')")
 _TRANSLATED_ATTRIBUTES = frozenset({"title", "alt"})
+_MAY_HAVE_ATTRIBUTES = re.compile("title|alt|content", re.IGNORECASE)
+"""Finds nothing in most texts, whose tags are then not searched for attributes."""
 _DESCRIPTIONS = frozenset({"description", "og:title", "og:description", "twitter:title", "twitter:description"})
 """Values of `name` or `property` of the `meta` elements whose `content` is translated."""
 _SLOT_START = "\ue010"
@@ -56,10 +59,13 @@ class HtmlDocument:
         self._marked = marked
         self.texts = [part.text for part in marked]
         """The texts to translate, without tags; those of attributes come last."""
-        self.marked_texts = [collapse_spaces(part.source) if part.collapses else part.source for part in marked]
-        """The texts to translate, with inline tags; white space is one space, unless it is layout."""
         self.has_inline_tags = any(part.marks for part in marked)
         """True if there are tags inside texts, so that links between words are needed."""
+
+    @cached_property
+    def marked_texts(self) -> list[str]:
+        """The texts to translate, with inline tags; white space is one space, unless it is layout."""
+        return [collapse_spaces(part.source) if part.collapses else part.source for part in self._marked]
 
     def filled(self, translations: Sequence[tuple[str, Collection[Link]]]) -> str:
         """Return the document with its texts replaced by translations.
@@ -89,6 +95,8 @@ class HtmlDocument:
 
     def _take_attributes(self, source: str) -> str:
         """Return the document with a slot for each attribute value to translate."""
+        if _MAY_HAVE_ATTRIBUTES.search(source) is None:
+            return source
         found_tags = list(tags(source))
         kept = protected_element_ends(found_tags)
         kept_end = 0
