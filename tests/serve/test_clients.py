@@ -15,7 +15,7 @@ import uvicorn
 
 from rnnsearch.serve import clients, observability
 from rnnsearch.serve.app import create_app
-from rnnsearch.serve.clients import AbandonedRequests, ConnectionCounts, WrongKeys, client_of
+from rnnsearch.serve.clients import ConnectionCounts, LeakyBuckets, WrongKeys, abandoned_requests, client_of
 from rnnsearch.serve.limits import Settings
 from rnnsearch.serve.observability import RateLimit
 from rnnsearch.serve.server import Connection, max_open_connections
@@ -176,18 +176,46 @@ def test_wrong_keys_are_forgotten(monkeypatch):
 def test_abandoned_requests_are_compensated_and_forgotten(monkeypatch):
     now = 100.0
     monkeypatch.setattr(clients, "time", SimpleNamespace(monotonic=lambda: now))
-    abandoned = AbandonedRequests()
+    abandoned = abandoned_requests()
     for _ in range(100):  # as of a page that translates while its user types
-        abandoned.count("a")
-        abandoned.compensate("a")
-    for _ in range(clients.MAX_ABANDONED):
-        abandoned.count("a")
-    assert not abandoned.has_too_many("a")
+        abandoned.add("a")
+        abandoned.remove("a")
+    for _ in range(clients.MAX_ABANDONED - 1):
+        abandoned.add("a")
+    assert not abandoned.is_full("a")
     for _ in range(1000):
-        abandoned.count("a")
-    assert [abandoned.has_too_many(client) for client in "ab"] == [True, False]
-    now += clients.MAX_ABANDONED / clients.ABANDONED_PER_SECOND
-    assert not abandoned.has_too_many("a")
+        abandoned.add("a")
+    assert [abandoned.is_full(client) for client in "ab"] == [True, False]
+    # However many they were, not more are remembered than twice the maximum.
+    now += (clients.MAX_ABANDONED + 1) / clients.ABANDONED_PER_SECOND
+    assert not abandoned.is_full("a")
+
+
+def test_leaky_bucket_forgets_at_a_constant_rate(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(clients, "time", SimpleNamespace(monotonic=lambda: now))
+    buckets = LeakyBuckets(capacity=3, per_second=0.5)
+    buckets.remove("a")
+    for expected in (0.0, 0.0, 0.0, 2.0, 4.0):
+        assert buckets.seconds_until_free("a") == expected
+        buckets.add("a")
+    assert (buckets.level("a"), buckets.seconds_until_free("a"), buckets.is_full("a")) == (5.0, 6.0, True)
+    now = 106.0
+    assert (buckets.level("a"), buckets.is_full("a")) == (2.0, False)
+    buckets.remove("a")
+    assert buckets.level("a") == 1.0
+    now = 200.0
+    assert buckets.level("a") == 0.0
+    buckets.add("a")
+    assert (buckets.level("a"), buckets.level("b")) == (1.0, 0.0)
+
+
+def test_leaky_buckets_of_the_latest_clients_are_remembered(monkeypatch):
+    monkeypatch.setattr(clients, "MAX_ADDRESSES", 2)
+    buckets = LeakyBuckets(capacity=1, per_second=0.001)
+    for client in "abac":
+        buckets.add(client)
+    assert [buckets.is_full(client) for client in "abc"] == [True, False, True]
 
 
 def test_log_has_few_equal_warnings_per_interval(monkeypatch):

@@ -717,7 +717,7 @@ EXEMPT = {
     "the text is one character, one token or the name of a type": """
         text.banned.is_word_character text.banned.continues_word text.languages.is_unspaced_letter
         text.vocabulary.is_unknown text.markup.protected.parse_protected serve.clients.ConnectionCounts
-        serve.clients.AbandonedRequests serve.clients.WrongKeys serve.glossaries.Glossaries serve.limits.ServeError
+        serve.clients.LeakyBuckets serve.clients.WrongKeys serve.glossaries.Glossaries serve.limits.ServeError
         utils.stdio.exit_on_io_error utils.stdio.path_unless_dash""",
     "reads vocabularies, whose size is limited": """
         text.banned.TokenAutomaton text.subwords.default_vocabulary_size text.subwords.fixed_tokens

@@ -13,7 +13,7 @@ import asyncio
 from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rnnsearch.serve.clients import AbandonedRequests, client_of
+from rnnsearch.serve.clients import abandoned_requests, client_of
 from rnnsearch.serve.limits import CLIENT_CLOSED_REQUEST, Settings, error_response
 from rnnsearch.utils.origin_check import RequestOrigin, rejection
 
@@ -40,7 +40,7 @@ class AdmissionControl:
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
         self._settings = settings
-        self._abandoned = AbandonedRequests()
+        self._abandoned = abandoned_requests()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # The lifespan of the application; there are no WebSocket routes.
@@ -56,11 +56,11 @@ class AdmissionControl:
             return
         client = client_of(scope["client"][0]) if scope.get("client") else "unknown"
         first: Message | None = None
-        if self._abandoned.has_too_many(client):
+        if self._abandoned.is_full(client):
             await asyncio.sleep(ABANDONED_WAIT_SECONDS)
             first = await receive()
             if first["type"] == "http.disconnect":
-                self._abandoned.count(client)
+                self._abandoned.add(client)
                 await error_response(CLIENT_CLOSED_REQUEST, "the client has disconnected")(scope, receive, send)
                 return
         reader = _BodyReader(receive, self._max_body(headers), first)
@@ -70,9 +70,10 @@ class AdmissionControl:
                 await asyncio.sleep(TOO_MANY_REQUESTS_WAIT_SECONDS)
             if message["type"] == "http.response.body" and not message.get("more_body"):
                 if reader.has_disconnected:
-                    self._abandoned.count(client)
+                    self._abandoned.add(client)
                 else:
-                    self._abandoned.compensate(client)
+                    # The client has waited for a response.
+                    self._abandoned.remove(client)
             await send(message)
 
         await self._app(scope, reader.read, counted_send)

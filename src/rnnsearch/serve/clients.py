@@ -1,7 +1,7 @@
 """Limits per client, whom the address identifies: connections, abandoned requests, and attempts to guess an API key.
 
-`server.Connection` counts connections in `ConnectionCounts`, `admission.AdmissionControl` counts requests in
-`AbandonedRequests`, `service.Service` counts wrong keys in `WrongKeys`. Behind a proxy, all clients have its address.
+`server.Connection` counts connections in `ConnectionCounts`, `admission.AdmissionControl` counts abandoned requests in
+`LeakyBuckets`, `service.Service` counts wrong keys in `WrongKeys`. Behind a proxy, all clients have its address.
 Tests: `tests/serve/test_clients.py`.
 """
 
@@ -53,31 +53,56 @@ class ConnectionCounts:
             del self._by_client[client]
 
 
-class AbandonedRequests:
-    """Finds clients that disconnect before most of their responses: their requests cause work for nothing."""
+class LeakyBuckets:
+    """Number of events of each client, which are forgotten at a constant rate."""
 
-    def __init__(self) -> None:
-        self._free_times: OrderedDict[str, float] = OrderedDict()  # when all abandoned requests are forgotten
+    def __init__(self, capacity: int, per_second: float, max_level: float = math.inf) -> None:
+        """Start with empty buckets.
 
-    def has_too_many(self, client: str) -> bool:
-        """Return True if a client has abandoned too many requests."""
-        return self._free_times.get(client, 0.0) - time.monotonic() > MAX_ABANDONED / ABANDONED_PER_SECOND
+        Args:
+            capacity: Number of events at which a bucket is full.
+            per_second: Number of events of a client that are forgotten per second.
+            max_level: Maximum number of events that are remembered, so that a client is soon like others when it has
+                stopped.
+        """
+        self._capacity = capacity
+        self._per_second = per_second
+        self._max_level = max_level
+        self._empty_times: OrderedDict[str, float] = OrderedDict()  # when all events of a client are forgotten
 
-    def count(self, client: str) -> None:
-        """Count an abandoned request."""
-        start = max(time.monotonic(), self._free_times.pop(client, 0.0))
-        # Limited, so that a client is soon like others when it has stopped.
-        max_seconds = 2 * MAX_ABANDONED / ABANDONED_PER_SECOND
-        self._free_times[client] = min(start + 1 / ABANDONED_PER_SECOND, time.monotonic() + max_seconds)
-        if len(self._free_times) > MAX_ADDRESSES:
-            self._free_times.popitem(last=False)
+    def level(self, client: str) -> float:
+        """Return the number of events that are not forgotten yet."""
+        return self._per_second * max(0.0, self._empty_times.get(client, 0.0) - time.monotonic())
 
-    def compensate(self, client: str) -> None:
-        """Forget an abandoned request, because the client has waited for a response."""
-        if client in self._free_times:
-            self._free_times[client] -= 1 / ABANDONED_PER_SECOND
-            if self._free_times[client] <= time.monotonic():
-                del self._free_times[client]
+    def seconds_until_free(self, client: str) -> float:
+        """Return the seconds until another event fits into a bucket; 0 if one fits now."""
+        return max(0.0, self.level(client) + 1 - self._capacity) / self._per_second
+
+    def is_full(self, client: str) -> bool:
+        """Return True if no further event fits into a bucket."""
+        return self.seconds_until_free(client) > 0
+
+    def add(self, client: str) -> None:
+        """Count an event."""
+        self._set_level(client, min(self.level(client) + 1, self._max_level))
+
+    def remove(self, client: str) -> None:
+        """Forget an event."""
+        if client in self._empty_times:
+            self._set_level(client, self.level(client) - 1)
+
+    def _set_level(self, client: str, level: float) -> None:
+        # The latest clients are at the end.
+        self._empty_times.pop(client, None)
+        if level > 0:
+            self._empty_times[client] = time.monotonic() + level / self._per_second
+        if len(self._empty_times) > MAX_ADDRESSES:
+            self._empty_times.popitem(last=False)
+
+
+def abandoned_requests() -> LeakyBuckets:
+    """Return the requests whose clients disconnected before the response: they cause work for nothing."""
+    return LeakyBuckets(MAX_ABANDONED, ABANDONED_PER_SECOND, max_level=2.0 * MAX_ABANDONED)
 
 
 class WrongKeys:
@@ -87,13 +112,12 @@ class WrongKeys:
     """
 
     def __init__(self) -> None:
-        self._free_times: OrderedDict[str, float] = OrderedDict()  # when all wrong keys of a client are forgotten
+        self._attempts = LeakyBuckets(MAX_WRONG_KEYS, WRONG_KEYS_PER_SECOND)
         self._known_keys: set[tuple[str, str]] = set()
 
     def retry_after(self, client: str) -> int:
         """Return the seconds after which a client may try another key; 0 for now."""
-        seconds = self._free_times.get(client, 0.0) - time.monotonic() - (MAX_WRONG_KEYS - 1) / WRONG_KEYS_PER_SECOND
-        return max(0, math.ceil(seconds))
+        return math.ceil(self._attempts.seconds_until_free(client))
 
     def is_known(self, client: str, key: str) -> bool:
         """Return True if this key was accepted from this client before."""
@@ -101,10 +125,7 @@ class WrongKeys:
 
     def count(self, client: str) -> None:
         """Count a wrong key."""
-        start = max(time.monotonic(), self._free_times.pop(client, 0.0))
-        self._free_times[client] = start + 1 / WRONG_KEYS_PER_SECOND
-        if len(self._free_times) > MAX_ADDRESSES:
-            self._free_times.popitem(last=False)
+        self._attempts.add(client)
 
     def accept(self, client: str, key: str) -> None:
         """Remember a key that was accepted."""
