@@ -7,13 +7,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from rnnsearch.accel import cuda_graphs
+from rnnsearch.accel.cuda_graphs import PassRecorder
 from rnnsearch.data.batch import COPY_SUFFIX, Direction
 from rnnsearch.data.batches import Batch, make_batch
 from rnnsearch.data.tasks import task_ratios
 from rnnsearch.errors import ConfigError
 from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.multiway import count_language_parameters, trained_directions
+from rnnsearch.objectives import likelihood
 from rnnsearch.objectives.likelihood import Likelihood
+from rnnsearch.ops import linear, loss, recurrence
 from rnnsearch.systems.multiway import MultiwaySystem
 from rnnsearch.text.vocabulary import BOS, EOS
 from tests.models import decoder_equations as equations
@@ -22,6 +26,7 @@ from tests.models.decoder_equations import Sentence
 from tests.models.reference import Parameters, product, within
 from tests.models.test_multiway import direction_parameters
 from tests.models.test_translation_model import N, config_of, negative_log_likelihood
+from tests.objectives.passes import again
 from tests.untrained import BAHDANAU, OTHER_FAMILIES, untrained_multiway
 
 TEXTS = [[5, 6, 7], [8], [9, 4], []]
@@ -160,3 +165,31 @@ def test_shared_decoder_reads_the_language_of_autoencoding_from_a_tag():
 def test_names_of_tasks():
     ratios = task_ratios(untrained_multiway("en-de", tasks=TASKS).config.data.tasks)
     assert {task.name: ratio for task, ratio in ratios.items()} == {"de-de": 0.5, "de": 0.25}
+
+
+def test_recorded_language_modelling_equals_the_pass(monkeypatch: pytest.MonkeyPatch):
+    # As on a GPU: PyTorch instead of native code.
+    monkeypatch.setattr(linear, "product_implementation", lambda *_: linear.TORCH)
+    monkeypatch.setattr(recurrence, "can_run", lambda *_: False)
+    monkeypatch.setattr(loss, "has_native_loss", lambda *_: False)
+    monkeypatch.setattr(cuda_graphs, "MIN_OCCURRENCES", 1)
+    system = untrained_multiway("en-de", model={**BAHDANAU, "dropout": {"readout": 0.3}}, tasks=TASKS)
+    batches = [batch_of(MODEL_OF_DE), batch_of(MODEL_OF_DE, [[6, 4, 9], [5, 5], [8], [7]])]
+
+    def run(seed: int) -> tuple[float, dict[str, Tensor]]:
+        system.model.zero_grad()
+        total = system.objective()(system.model, batches[seed % 2], BatchRng(seed)).total
+        total.backward()
+        return total.item(), {name: grad.clone() for name, grad in gradients(system.model).items() if grad.any()}
+
+    # One pass without recording, one that is recorded, and one replay.
+    expected = [run(seed) for seed in range(3)]
+    recorder = PassRecorder(again)
+    monkeypatch.setattr(likelihood, "run_recorded", recorder.run)
+    for seed in range(3):
+        total, found = run(seed)
+        assert total == pytest.approx(expected[seed][0], rel=1e-5)
+        assert found.keys() == expected[seed][1].keys()
+        for name, gradient in found.items():
+            torch.testing.assert_close(gradient, expected[seed][1][name], rtol=1e-4, atol=1e-6)
+    assert len(recorder) == 1
