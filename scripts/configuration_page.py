@@ -48,6 +48,7 @@ FAMILIES: Sequence[Family[Any]] = (
     config.objective.BASELINES,
     config.sequence.SEQUENCES,
     config.sequence.REWARDS,
+    config.sequence.DECAYS,
     config.training.OPTIMISERS,
     config.training.SCHEDULES,
 )

@@ -44,6 +44,7 @@ from rnnsearch.objectives.attention_penalties import ALIGNMENT_LOSSES
 from rnnsearch.objectives.contrast import CONTRASTS
 from rnnsearch.objectives.sequence.objective import SEQUENCES
 from rnnsearch.objectives.sequence.rewards import REWARDS
+from rnnsearch.objectives.sequence.scheduled_sampling import DECAYS
 from rnnsearch.search.ranking import LENGTH_NORMS
 from rnnsearch.text.annotation import ANNOTATIONS
 from rnnsearch.training.optimisers import OPTIMISERS
@@ -88,6 +89,7 @@ SENTENCE_VECTOR = "for the cho decoder, whose context is the encoder's last stat
         (objective.ALIGNMENT_LOSSES, ALIGNMENT_LOSSES),
         (objective.BASELINES, BASELINES),
         (objective.CONTRASTS, CONTRASTS),
+        (sequence.DECAYS, DECAYS),
         (sequence.REWARDS, REWARDS),
         (sequence.SEQUENCES, SEQUENCES),
         (outputs.INITS, INITS),

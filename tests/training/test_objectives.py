@@ -19,6 +19,11 @@ OBJECTIVES = {
     "squared error": {"objective": {"supervision": {"type": "squared-error", "weight": 2.0, "unaligned": "end"}}},
     "read words": {"objective": {"supervision": {"type": "cross-entropy", "word": "read"}}, "model": CGRU_READOUT},
     "minimum risk": {"objective": {"sequence": {"type": "mrt", "samples": 3, "likelihood": 0.1}}},
+    "scheduled sampling": {
+        "objective": {
+            "sequence": {"type": "scheduled-sampling", "decay": {"type": "linear", "minimum": 0.2, "updates": 4}}
+        }
+    },
     "average baseline": merge(HARD_ATTENTION, {"objective": {"reinforce": {"decay": 0.9, "entropy": 0.01}}}),
     "learned baseline": {**HARD_ATTENTION, "objective": {"reinforce": {"baseline": "learned"}}},
     "symmetry with all": {

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
+from pydantic import Field, model_validator
+
 from rnnsearch.config.options import Family, NonNegative, OneOf, Options, Positive, Size
 
 
@@ -69,3 +71,70 @@ class MinimumRiskOptions(RewardConfig):
     """Exponent of the probabilities: the distribution over the set is proportional to p(y | x)^alpha."""
     candidates: Literal["samples", "n-best"] = "samples"
     """Source of the translations: sampling, or a beam search of this width."""
+
+
+class DecayOptions(Options):
+    """`[objective.sequence.decay]`: the probability that the decoder reads the reference's token, by update.
+
+    The schedules are those of Bengio et al. (2015, section 2.4); updates are counted from 1 in each run.
+    """
+
+    type: str
+
+
+DECAYS = Family[DecayOptions]("decay")
+Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+@DECAYS.register
+class LinearDecayOptions(DecayOptions):
+    """max(minimum, start - c i) at update i, where c is such that the minimum is reached at update `updates`."""
+
+    type: Literal["linear"] = "linear"
+    start: Probability = 1.0
+    """Probability before the first update (k in the paper)."""
+    minimum: Probability = 0.75
+    """Lower limit (epsilon in the paper); at most `start`."""
+    updates: Size = 10_000
+    """Updates until the minimum."""
+
+    @model_validator(mode="after")
+    def _validate(self) -> LinearDecayOptions:
+        if self.minimum > self.start:
+            raise ValueError(f"must have a minimum of at most start ({self.start:g}); got {self.minimum:g}")
+        return self
+
+
+@DECAYS.register
+class ExponentialDecayOptions(DecayOptions):
+    """base^i at update i."""
+
+    type: Literal["exponential"] = "exponential"
+    base: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.9999
+    """k in the paper."""
+
+
+@DECAYS.register
+class InverseSigmoidDecayOptions(DecayOptions):
+    """k / (k + exp(i / k)) at update i: close to 1 at first, 1/2 at update k log k, then close to 0."""
+
+    type: Literal["inverse-sigmoid"] = "inverse-sigmoid"
+    k: Annotated[float, Field(ge=1.0)] = 2000.0
+    """A higher value decays later and more slowly."""
+
+
+@SEQUENCES.register
+class ScheduledSamplingOptions(SequenceConfig):
+    """Scheduled sampling: the decoder reads some of the model's tokens instead of the reference's (Bengio et al. 2015).
+
+    The loss is the negative log-likelihood of the references given these inputs, with the dropout, the label smoothing
+    and the other terms of `[objective]`; so is the training NLL in the log. `likelihood` adds that of the usual inputs.
+    """
+
+    type: Literal["scheduled-sampling"] = "scheduled-sampling"
+    decay: Annotated[DecayOptions, OneOf(DECAYS)] = LinearDecayOptions()
+    """Probability that the decoder reads the reference's token, see below."""
+    per: Literal["token", "sentence"] = "token"
+    """Choose between the reference and the model for each `token`, or once for the whole `sentence`."""
+    choice: Literal["sample", "argmax"] = "sample"
+    """The model's token: sampled from its distribution, or the most probable one."""

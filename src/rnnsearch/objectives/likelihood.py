@@ -72,10 +72,19 @@ class Likelihood(Objective[TranslationModel]):
     def __call__(self, model: TranslationModel, batch: Batch, rng: BatchRng | None) -> Loss:
         return self.loss_and_pass(model, batch, rng)[0]
 
-    def loss_and_pass(self, model: TranslationModel, batch: Batch, rng: BatchRng | None) -> tuple[Loss, ForwardPass]:
-        """Return the loss of a batch, with penalties, and the teacher-forced pass that it was computed from."""
+    def loss_and_pass(
+        self, model: TranslationModel, batch: Batch, rng: BatchRng | None, previous: Int[Tensor, "B I"] | None = None
+    ) -> tuple[Loss, ForwardPass]:
+        """Return the loss of a batch, with penalties, and the pass that it was computed from.
+
+        Args:
+            model: The model.
+            batch: The batch.
+            rng: Random numbers; without them nothing is random.
+            previous: Tokens y_{i-1} that the decoder reads; by default those of the references.
+        """
         target = batch.target
-        memories, outputs = teacher_force(model, batch, rng, self.freeze_null_sources)
+        memories, outputs = teacher_force(model, batch, rng, self.freeze_null_sources, previous)
 
         # Losses of the M target tokens, without padding.
         positions = target.token_positions  # [M], indices in [B * I]
@@ -196,15 +205,21 @@ class TeacherForcedOutputs(NamedTuple):
 
 
 def teacher_force(
-    model: TranslationModel, batch: Batch, rng: BatchRng | None, freeze_null_sources: bool = False
+    model: TranslationModel,
+    batch: Batch,
+    rng: BatchRng | None,
+    freeze_null_sources: bool = False,
+    previous: Int[Tensor, "B I"] | None = None,
 ) -> TeacherForcedOutputs:
-    """Run a model over a batch, reading the reference translations; in training on a GPU as a CUDA graph.
+    """Run a model over a batch; in training on a GPU as a CUDA graph.
 
-    Without sources, the decoder reads `TranslationModel.empty_memories`.
-    Batches with characters or arrays are never recorded; hardly any two batches with characters have the same shape.
+    The decoder reads `previous`, by default the tokens of the reference translations. Without sources, it reads
+    `TranslationModel.empty_memories`. Batches with characters or arrays are never recorded; hardly any two batches with
+    characters have the same shape.
     """
     sources = batch.sources
-    previous = batch.target.previous()
+    if previous is None:
+        previous = batch.target.previous()
     run = TeacherForcing(tuple(sources), freeze_null_sources)
     if not all(stream.is_ids_only for stream in sources.values()):
         return run.on_streams(model, sources, previous, rng)
