@@ -114,7 +114,17 @@ def test_commands_describe_and_reject_the_model(corpus, translator):
     assert " aa, " in (model / "card.md").read_text()
     result = run("translate", model, "-i", corpus / "dev.npy")
     assert (result.code, result.out) == (1, "")
-    assert "reads text, too; the command line reads only one of both" in result.err
+    assert f'reads aa and image; name a file of each, separated by "|"; got {corpus / "dev.npy"}' in result.err
+    sentences = (corpus / "train.aa").read_text().splitlines()
+    images = open_arrays(corpus / "train.npy", translator.system.arrays["image"])
+    result = run("translate", model, "-i", f"{corpus / 'train.aa'}|{corpus / 'train.npy'}")
+    pairs = [(text, images.array(index)) for index, text in enumerate(sentences)]
+    assert result.lines == [translation.text for translation in translator.translate(pairs)]
+    skipped = run("translate", model, "-i", f"{corpus / 'train.aa'}|{corpus / 'train.npy'}", "--max-source", "1")
+    assert skipped.lines == [""] * len(pairs) and "must have at most 1 tokens (--max-source)" in skipped.err
+    result = run("translate", model, "-i", f"{corpus / 'train.aa'}|{corpus / 'dev.npy'}")
+    assert (result.code, result.out) == (1, "")
+    assert "must have the same number of lines; got 40 and 19" in result.err
     result = run("translate", model, stdin="ba ce\t\nki\t\n")
     assert (result.code, len(result.lines)) == (0, 2), result.err
     result = run("translate", model, stdin="ba ce\timage.npy\n")

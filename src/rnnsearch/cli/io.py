@@ -274,6 +274,48 @@ def read_sources(
     return list(columns[0] if len(sources) == 1 else zip(*columns, strict=True)), target_lines
 
 
+def source_rows(
+    files: Sequence[Path], sources: Sequence[str], arrays: Mapping[str, ArrayConfig], size: int
+) -> Iterator[list[tuple[str, ...]]]:
+    """Yield the rows of parallel files of sources in chunks; lines that are too long are cut.
+
+    Args:
+        files: File of each source.
+        sources: Names of the sources.
+        arrays: Options of those that are arrays.
+        size: Maximum number of rows of a chunk.
+
+    Raises:
+        DataError: As in `open_source_arrays`, or the files have different lengths.
+    """
+    from rnnsearch.data.arrays import named_array
+    from rnnsearch.data.corpus import read_lines
+
+    opened = open_source_arrays(files, sources, arrays)
+    lengths = []
+    columns: list[Iterable[str]] = []
+    for name, path in zip(sources, files, strict=True):
+        if name in opened:
+            rows = opened[name]
+            lengths.append(len(rows))
+            columns.append(named_array(rows, index, path) for index in range(len(rows)))
+        else:
+            lengths.append(count_lines(path))
+            columns.append(read_lines(path, truncate=True))
+        require_equal_lengths(files[0], lengths[0], path, lengths[-1])
+    chunk: list[tuple[str, ...]] = []
+    squares = 0
+    for row in zip(*columns, strict=True):
+        chunk.append(row)
+        squares += sum(map(len, row)) ** 2
+        if len(chunk) == size or squares > MAX_CHUNK_SQUARED_CHARACTERS:
+            yield chunk
+            chunk = []
+            squares = 0
+    if chunk:
+        yield chunk
+
+
 def count_lines(first: Path, *others: Path) -> int:
     """Return the number of lines of parallel files; raise DataError if it differs."""
     from rnnsearch.data.corpus import read_lines

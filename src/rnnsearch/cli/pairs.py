@@ -181,7 +181,7 @@ def _without_content(text: str) -> str:
 
 
 def source_columns(line: str, sources: Sequence[str], location: str) -> tuple[str, ...]:
-    """Return the text in each source of a line: its columns, separated by tabs or (from parallel files) by line feeds.
+    """Return the text in each source of a line: its columns, separated by tabs.
 
     Missing columns are sources that the sentence does not have.
 
@@ -190,7 +190,7 @@ def source_columns(line: str, sources: Sequence[str], location: str) -> tuple[st
     """
     if len(sources) == 1:
         return (line,)
-    columns = line.split("\n" if "\n" in line else "\t")
+    columns = line.split("\t")
     if len(columns) > len(sources):
         must = f"must have at most one column per source ({', '.join(sources)})"
         raise DataError(f"{location}: {must}; got {len(columns)}")

@@ -8,7 +8,7 @@ tests/commands/test_translate_files.py, tests/commands/test_align.py, tests/comm
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -17,13 +17,12 @@ from typer import BadParameter, Option
 
 from rnnsearch.cli.bulk import require_files, run_in_shards
 from rnnsearch.cli.io import (
-    count_lines,
     input_chunks,
-    line_chunks,
     open_output,
     print_message,
     require_distinct_files,
     source_files,
+    source_rows,
 )
 from rnnsearch.cli.options import (
     AlignBy,
@@ -115,7 +114,7 @@ def translate(
     if files.input is not None:
         from rnnsearch.cli.translate_arrays import is_array_file, require_array_options, translate_arrays
 
-        if is_array_file(files.input):
+        if is_array_file(files.input) and "|" not in str(files.input):
             require_array_options(options, bulk)
             report_counts(options, translate_arrays(options, files))
             return
@@ -182,14 +181,13 @@ def _translate_stream(translator: LineTranslator, files: FileGroup) -> Counts:
         return Done.concatenate(chunks()).counts
 
 
-def _input_chunks(translator: LineTranslator, path: Path | None) -> Iterator[list[str]]:
-    """Yield the lines of the input in chunks; those of several parallel files are joined by line feeds."""
+def _input_chunks(translator: LineTranslator, path: Path | None) -> Iterator[Sequence[str | tuple[str, ...]]]:
+    """Yield the lines of the input in chunks, or the rows of several parallel files."""
     several = translator.several
     if path is None or several is None or "|" not in str(path):
         return input_chunks(path, translator.chunk_size)
     paths = source_files(path, several.sources)
-    count_lines(*paths)
-    return line_chunks(paths, translator.chunk_size)
+    return source_rows(paths, several.sources, several.system.arrays, translator.chunk_size)
 
 
 @expand_groups

@@ -60,8 +60,10 @@ def translate_arrays(options: TranslateOptions, files: FileGroup) -> Counts:
     system = getattr(translator.translator, "system", None)  # a pivot translator has none
     array_options = None if system is None else system.source_array
     if array_options is None:
-        also = ", too; the command line reads only one of both" if system is not None and system.arrays else ""
-        raise ModelError(f"{options.models[0]}: reads text{also}; {path} has arrays")
+        if system is not None and system.arrays:
+            names = " and ".join(system.config.data.sources)
+            raise ModelError(f'{options.models[0]}: reads {names}; name a file of each, separated by "|"; got {path}')
+        raise ModelError(f"{options.models[0]}: reads text; {path} has arrays")
     arrays = open_arrays(path, array_options)
     with ExitStack() as stack:
         outputs = {OUTPUT: stack.enter_context(open_output(files.output))}

@@ -290,18 +290,20 @@ class LineTranslator:
             yield self.translate(chunk, first)
             first += len(chunk)
 
-    def translate(self, lines: Sequence[str], first: int, grammars: Sequence[str | None] | None = None) -> Done:
+    def translate(
+        self, lines: Sequence[str | tuple[str, ...]], first: int, grammars: Sequence[str | None] | None = None
+    ) -> Done:
         """Translate one chunk of lines.
 
         Args:
-            lines: The lines.
+            lines: The lines; for a model with several sources, also tuples of texts and arrays (`NamedArray`).
             first: Number of the first line, from 0.
             grammars: Grammar of the placeholders of each line (see `text.markup.protected`).
         """
         self._counts.clear()
         parallel: Sequence[str] = ()
         if self.options.parallel is not None:
-            lines, parallel = zip(*(line.split("\n") for line in lines), strict=True)
+            lines, parallel = zip(*(str(line).split("\n") for line in lines), strict=True)
         texts, skipped, messages = self._parse_lines(lines, first)
         # Lazy: a group of lines is translated when the loop below reaches its first line.
         n_best_lists = self._n_best(texts, grammars or [None] * len(texts))
@@ -392,7 +394,9 @@ class LineTranslator:
             for result in results:
                 yield result.translations()
 
-    def _parse_lines(self, lines: Sequence[str], first: int) -> tuple[list[ParsedLine], list[str | None], list[str]]:
+    def _parse_lines(
+        self, lines: Sequence[str | tuple[str, ...]], first: int
+    ) -> tuple[list[ParsedLine], list[str | None], list[str]]:
         """Return the texts of lines, the lines that are too long (their text is empty), and messages about these.
 
         Markup does not count towards the limit of tokens.
@@ -402,24 +406,28 @@ class LineTranslator:
         skipped: list[str | None] = []
         messages: list[str] = []
         for number, line in enumerate(lines, first + 1):
-            text = self._parse(line, number) if fits_byte_limit(line) else None
+            texts = (line,) if isinstance(line, str) else line
+            text = self._parse(line, number) if all(map(fits_byte_limit, texts)) else None
             if text is not None and self._fits(text, max_tokens):
                 parsed.append(text)
                 skipped.append(None)
                 continue
             parsed.append(self._parse("", number))
-            skipped.append(line)
+            skipped.append("\t".join(texts))
             if text is not None and len(text.spans) > MAX_LINE_SENTENCES:
                 messages.append(too_many_sentences_message(self.options.input_name, number))
             else:
                 messages.append(too_long_message(self.options.input_name, number, max_tokens, "--max-source"))
         return parsed, skipped, messages
 
-    def _parse(self, line: str, number: int) -> ParsedLine:
+    def _parse(self, line: str | tuple[str, ...], number: int) -> ParsedLine:
         """Return a line without its markup, and its sentences or sources; `number` is that of the line, from 1."""
         if self.several is not None:
-            sources = source_columns(line, self.several.sources, f"{self.options.input_name}:{number}")
-            return ParsedLine(MarkedText(sources[0], tags=False), [(0, len(sources[0]))], sources)
+            sources = line
+            if isinstance(line, str):
+                sources = source_columns(line, self.several.sources, f"{self.options.input_name}:{number}")
+            return ParsedLine(MarkedText(sources[0], tags=False), [(0, len(sources[0]))], tuple(sources))
+        assert isinstance(line, str)
         marked = MarkedText(line, tags=self.options.terms.tags)
         if self.options.lines.split == "lines":
             return ParsedLine(marked, [(0, len(marked.text))])
@@ -427,9 +435,15 @@ class LineTranslator:
 
     def _fits(self, line: ParsedLine, max_tokens: int) -> bool:
         if self.several is not None and line.sources is not None:
-            names = zip(line.sources, self.several.sources, strict=True)
-            tokenizer_of = self.several.system.text_tokenizer  # raises for text in the column of an array
-            return all(tokenizer_of(name).fits(text, max_tokens) for text, name in names if text)
+            for source, name in zip(line.sources, self.several.sources, strict=True):
+                if isinstance(source, NamedArray):
+                    fits = len(source.values) <= max_tokens
+                else:
+                    # Raises an error for text in the column of an array.
+                    fits = not source or self.several.system.text_tokenizer(name).fits(source, max_tokens)
+                if not fits:
+                    return False
+            return True
         if len(line.spans) > MAX_LINE_SENTENCES:
             return False
         return all(self.translator.source.fits(line.marked.text[start:end], max_tokens) for start, end in line.spans)
