@@ -49,6 +49,7 @@ FAMILIES: Sequence[Family[Any]] = (
     config.sequence.SEQUENCES,
     config.sequence.REWARDS,
     config.sequence.DECAYS,
+    config.sequence.POLICY_BASELINES,
     config.training.OPTIMISERS,
     config.training.SCHEDULES,
 )
@@ -128,12 +129,26 @@ def inner_sections(table: type[Table], path: str, skipped: frozenset[str] = froz
                 yield section(cls, [cls], inner_path, f' of `kind = "{cls.model_fields["kind"].default}"`')
                 yield from inner_sections(cls, inner_path, frozenset(first.model_fields))
         elif choice is not None and inner is not None:
-            yield section(inner, list(choice.family.values()), inner_path)
+            classes = list(choice.family.values())
+            yield section(inner, classes, inner_path)
+            yield from tables_of_components(classes, inner_path)
         elif inner is attention.AttentionConfig:
             components = [*attention.SCORES.values(), *attention.WINDOWS.values(), *attention.FEATURES.values()]
             yield section(inner, components, inner_path)
         elif inner is not None:
             yield from sections(inner, inner_path)
+
+
+def tables_of_components(classes: Sequence[type[Table]], path: str) -> Iterator[str]:
+    """Yield a section for each table inside the tables of some components, each table once."""
+    tables: dict[str, type[Table]] = {}
+    for cls in classes:
+        for name, field in cls.model_fields.items():
+            inner = inner_table(field)
+            choice = one_of(field)
+            if inner is not None and choice is not None and name not in tables and not is_dict(field.annotation):
+                tables[name] = inner
+                yield section(inner, list(choice.family.values()), f"{path}.{name}")
 
 
 def section(table: type[Table], classes: list[type[Table]], path: str, title_suffix: str = "") -> str:
@@ -170,7 +185,7 @@ def row(table: type[Table], classes: list[type[Table]], name: str, field: FieldI
     is_name = is_key or any(isinstance(mark, NameIn) for mark in field.metadata)
     users = applies_to(required, optional) if 0 < len(having) < len(classes) or (required and optional) else "all"
     description = meaning([*flat, *having, table], name).replace("|", "\\|")
-    value = default(optional[0].model_fields[name] if optional else field)
+    value = defaults(optional, name) if optional else default(field)
     if is_key:
         value = key_default(classes)
     return [f"`{name}`", "name" if is_name else type_name(schema["properties"][name]), value, description, users]
@@ -188,16 +203,27 @@ def key_default(classes: list[type[Table]]) -> str:
 
 def applies_to(required: list[type[Table]], optional: list[type[Table]]) -> str:
     """Return which classes need an option, and which accept it."""
-
-    def listed(classes: list[type[Table]]) -> str:
-        return ", ".join(f"`{cls.model_fields[getattr(cls, 'key', 'type')].default}`" for cls in classes)
-
     phrases = []
     if required:
-        phrases.append(f"required for {listed(required)}")
+        phrases.append(f"required for {component_names(required)}")
     if optional:
-        phrases.append(f"optional for {listed(optional)}")
+        phrases.append(f"optional for {component_names(optional)}")
     return "; ".join(phrases)
+
+
+def defaults(classes: list[type[Table]], name: str) -> str:
+    """Return the defaults of an option, with the classes that have them if they differ."""
+    users: dict[str, list[type[Table]]] = {}
+    for cls in classes:
+        users.setdefault(default(cls.model_fields[name]), []).append(cls)
+    if len(users) == 1:
+        return next(iter(users))
+    return ", ".join(f"{value} ({component_names(having)})" for value, having in users.items())
+
+
+def component_names(classes: list[type[Table]]) -> str:
+    """Return the names of components for a sentence."""
+    return ", ".join(f"`{cls.model_fields[getattr(cls, 'key', 'type')].default}`" for cls in classes)
 
 
 def default(field: FieldInfo) -> str:
@@ -224,7 +250,7 @@ def type_name(schema: dict[str, Any], plural: str = "") -> str:
         values = type_name(schema["additionalProperties"], "s")
         comma = "," if "," in values else ""
         return f"table of {values.replace(', ', ', each ', 1)}{comma} by language"
-    if "pattern" in schema:
+    if schema.get("pattern") == config.options.LANGUAGE:
         return f"language code{plural}"
     types = {"integer": "integer", "number": "number", "boolean": "boolean", "string": "string"}
     limits = {"minimum": "at least", "exclusiveMinimum": "more than", "exclusiveMaximum": "less than"}

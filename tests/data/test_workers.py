@@ -81,7 +81,7 @@ def test_exceptions_of_tasks_are_raised():
 def test_process_that_ends_unexpectedly_is_reported():
     with (
         Pool(2) as workers,
-        pytest.raises(RnnsearchError, match="a process that works on the corpus has ended unexpectedly"),
+        pytest.raises(RnnsearchError, match="a worker process has ended unexpectedly"),
     ):
         list(workers.map(os._exit, [(1,), (1,)]))
 

@@ -28,7 +28,7 @@ from rnnsearch.models.attention.features import FEATURES
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.attention.windows import WINDOWS
-from rnnsearch.models.auxiliary import BASELINES
+from rnnsearch.models.auxiliary import BASELINES, REWARD_BASELINES
 from rnnsearch.models.bridges import BRIDGES
 from rnnsearch.models.cells import CELLS, SSRU
 from rnnsearch.models.class_outputs import OUTPUTS
@@ -90,6 +90,7 @@ SENTENCE_VECTOR = "for the cho decoder, whose context is the encoder's last stat
         (objective.BASELINES, BASELINES),
         (objective.CONTRASTS, CONTRASTS),
         (sequence.DECAYS, DECAYS),
+        (sequence.POLICY_BASELINES, REWARD_BASELINES),
         (sequence.REWARDS, REWARDS),
         (sequence.SEQUENCES, SEQUENCES),
         (outputs.INITS, INITS),

@@ -24,6 +24,15 @@ OBJECTIVES = {
             "sequence": {"type": "scheduled-sampling", "decay": {"type": "linear", "minimum": 0.2, "updates": 4}}
         }
     },
+    "REINFORCE": {"objective": {"sequence": {"type": "reinforce", "samples": 2, "reward": {"type": "ter"}}}},
+    "REINFORCE, average": {"objective": {"sequence": {"type": "reinforce", "baseline": {"type": "average"}}}},
+    # 6 updates per epoch: the likelihood, then 2 and 4 words of REINFORCE
+    "MIXER": {
+        "objective": {
+            "sequence": {"type": "mixer", "cross_entropy_epochs": 0.3, "epochs_per_step": 0.3, "step": 2}
+            | {"reward": {"type": "chrf"}, "likelihood": 0.1}
+        }
+    },
     "average baseline": merge(HARD_ATTENTION, {"objective": {"reinforce": {"decay": 0.9, "entropy": 0.01}}}),
     "learned baseline": {**HARD_ATTENTION, "objective": {"reinforce": {"baseline": "learned"}}},
     "symmetry with all": {
@@ -46,7 +55,7 @@ def test_every_objective_trains_resumes_and_loads(learn, configure, aligned, tmp
         parts = load_system(tmp_path / f"parts{suffix}")
         for (name, a), (_, b) in zip(whole.model.named_parameters(), parts.model.named_parameters(), strict=True):
             assert torch.equal(a, b), name
-        assert (whole.model.auxiliary is None) == ("fertility" not in objective and "reinforce" not in objective)
+        assert (whole.model.auxiliary is None) != configure(tables, max_updates=1).objective.has_parameters
     assert load_system(tmp_path / "whole").config.objective == configure(tables, max_updates=1).objective
 
 

@@ -22,7 +22,7 @@ from rnnsearch.config.options import (
     Size,
     Table,
 )
-from rnnsearch.config.sequence import SEQUENCES, SequenceConfig
+from rnnsearch.config.sequence import SEQUENCES, PolicyGradientConfig, SequenceConfig
 
 
 class FertilityConfig(Table):
@@ -238,6 +238,12 @@ class ObjectiveConfig(Table):
     symmetry: Positive | None = None
     """Weight of the agreement between the attention of two models, one per direction, that are
     trained together (Cohn et al. 2016). The reverse model goes to `<run folder>-reverse`."""
+
+    @property
+    def has_parameters(self) -> bool:
+        """True if the objective has parameters in the model, which only training uses."""
+        has_baseline = isinstance(self.sequence, PolicyGradientConfig)
+        return bool(self.fertility or self.reinforce or self.rationale) or has_baseline
 
     @property
     def samples_vocabulary(self) -> bool:

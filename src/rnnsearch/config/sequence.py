@@ -10,15 +10,21 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from rnnsearch.config.options import Family, NonNegative, OneOf, Options, Positive, Size
+from rnnsearch.config.options import Family, Fraction, NonNegative, OneOf, Options, Positive, Size
 
 
 class RewardOptions(Options):
-    """`[objective.sequence.reward]`: the score of a translation against the reference, which training raises."""
+    """`[objective.sequence.reward]`: the score of a translation against the reference, which training raises.
+
+    Without this table, it is `bleu`.
+    """
 
     type: str
+    """Score, see below."""
 
 
+FUNCTION = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
+"""Pattern of the name of a function: `module:name`."""
 REWARDS = Family[RewardOptions]("reward")
 
 
@@ -29,6 +35,32 @@ class BleuRewardOptions(RewardOptions):
     """
 
     type: Literal["bleu"] = "bleu"
+
+
+@REWARDS.register
+class ChrfRewardOptions(RewardOptions):
+    """chrF2 of the sentence, between 0 and 1 (Popović 2015, 2017)."""
+
+    type: Literal["chrf"] = "chrf"
+
+
+@REWARDS.register
+class TerRewardOptions(RewardOptions):
+    """1 - TER of the sentence (Snover et al. 2006), or 0 if TER is above 1."""
+
+    type: Literal["ter"] = "ter"
+
+
+@REWARDS.register
+class FunctionRewardOptions(RewardOptions):
+    """A Python function `name(hypothesis, reference)` of two texts that returns a finite number, the higher the better.
+
+    Several processes import its module, which must be installed or in a folder of `PYTHONPATH`.
+    """
+
+    type: Literal["function"] = "function"
+    function: Annotated[str, Field(pattern=FUNCTION)]
+    """Name of the function, as `module:name`."""
 
 
 class SequenceConfig(Options):
@@ -66,7 +98,7 @@ class MinimumRiskOptions(RewardConfig):
 
     type: Literal["mrt"] = "mrt"
     samples: Size = 20
-    """Number of translations per sentence in addition to the reference (100 in the paper)."""
+    """Number of generated translations per sentence (Shen et al. 2016 use 100)."""
     alpha: Positive = 5e-3
     """Exponent of the probabilities: the distribution over the set is proportional to p(y | x)^alpha."""
     candidates: Literal["samples", "n-best"] = "samples"
@@ -80,6 +112,7 @@ class DecayOptions(Options):
     """
 
     type: str
+    """Schedule, see below."""
 
 
 DECAYS = Family[DecayOptions]("decay")
@@ -138,3 +171,77 @@ class ScheduledSamplingOptions(SequenceConfig):
     """Choose between the reference and the model for each `token`, or once for the whole `sentence`."""
     choice: Literal["sample", "argmax"] = "sample"
     """The model's token: sampled from its distribution, or the most probable one."""
+
+
+class PolicyBaselineOptions(Options):
+    """`[objective.sequence.baseline]`: the expected reward, which reduces the variance of the gradient."""
+
+    type: str
+    """Baseline, see below."""
+    uses_greedy: ClassVar[bool] = False
+    """True if greedy translations are scored."""
+
+
+POLICY_BASELINES = Family[PolicyBaselineOptions]("policy baseline")
+
+
+@POLICY_BASELINES.register
+class AverageRewardOptions(PolicyBaselineOptions):
+    """A moving average of the rewards."""
+
+    type: Literal["average"] = "average"
+    decay: Fraction = 0.9
+    """Decay rate of the moving average per update."""
+
+
+@POLICY_BASELINES.register
+class LearnedRewardOptions(PolicyBaselineOptions):
+    """A prediction from the readout at each position, learned by least squares (Ranzato et al. 2016)."""
+
+    type: Literal["learned"] = "learned"
+
+
+@POLICY_BASELINES.register
+class SelfCriticalOptions(PolicyBaselineOptions):
+    """The reward of the model's greedy translation (Rennie et al. 2017)."""
+
+    type: Literal["self-critical"] = "self-critical"
+    uses_greedy: ClassVar[bool] = True
+
+
+class PolicyGradientConfig(RewardConfig):
+    """Declaration of a method that reinforces sampled translations."""
+
+    samples: Size = 1
+    """Number of generated translations per sentence."""
+    baseline: Annotated[PolicyBaselineOptions, OneOf(POLICY_BASELINES)] = SelfCriticalOptions()
+    """Expected reward, see below."""
+
+
+@SEQUENCES.register
+class ReinforceOptions(PolicyGradientConfig):
+    """REINFORCE: sampled translations become more probable if their reward is higher than expected (Williams 1992).
+
+    The default baseline is `self-critical`.
+    """
+
+    type: Literal["reinforce"] = "reinforce"
+
+
+@SEQUENCES.register
+class MixerOptions(PolicyGradientConfig):
+    """MIXER: cross-entropy for the first words of a translation and REINFORCE for the rest, which grows with the
+    epochs (Ranzato et al. 2016).
+
+    The default baseline is `learned`.
+    """
+
+    type: Literal["mixer"] = "mixer"
+    baseline: Annotated[PolicyBaselineOptions, OneOf(POLICY_BASELINES)] = LearnedRewardOptions()
+    """Expected reward, see below."""
+    cross_entropy_epochs: NonNegative = 0.0
+    """Number of epochs, of all words, before the first step. Zero suits a trained model."""
+    epochs_per_step: Positive = 1.0
+    """Number of epochs per step."""
+    step: Size = 3
+    """Number of words, counted from the end of the reference, that REINFORCE takes over in each step."""

@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from itertools import chain, islice
 from queue import Empty, Full, Queue, SimpleQueue
 from threading import Event, Thread
@@ -64,7 +65,7 @@ class Workers(Protocol):
 
 
 class Pool:
-    """Worker processes. None is started before there are two tasks, or if the pool has one process."""
+    """Worker processes. None is started before `start` or two tasks, and none if the pool has one process."""
 
     def __init__(self, processes: int) -> None:
         self._num_processes = processes
@@ -79,7 +80,8 @@ class Pool:
         for process in self._processes:
             if error is not None:
                 process.kill()
-            with process:  # closes its pipes and waits for it
+            # Closes its pipes and waits for it. A process that was killed may not have read its task.
+            with suppress(BrokenPipeError), process:
                 pass
 
     def map(
@@ -100,7 +102,7 @@ class Pool:
         if self._num_processes == 1 or len(first_two) < 2:
             yield from (function(*common, *task) for task in chain(first_two, remaining))
             return
-        self._start()
+        self.start()
         shared = (function, common)
         with ThreadPoolExecutor(self._num_processes) as threads:  # each thread waits for one process
             pending: deque[Future[Result]] = deque()
@@ -121,7 +123,7 @@ class Pool:
                 for future in pending:
                     future.cancel()
 
-    def _start(self) -> None:
+    def start(self) -> None:
         """Start the processes that are not running yet."""
         paths = os.pathsep.join(path for path in sys.path if path)
         environment = os.environ | {"PYTHONPATH": paths, "TOKENIZERS_PARALLELISM": "false"} | SINGLE_THREADED
@@ -143,7 +145,7 @@ class Pool:
             self._last_sent[process] = shared
             result, error = pickle.load(process.stdout)
         except (EOFError, OSError, pickle.UnpicklingError):
-            problem = "a process that works on the corpus has ended unexpectedly (too little memory?)"
+            problem = "a worker process has ended unexpectedly (too little memory?)"
             raise RnnsearchError(problem) from None
         finally:
             self._idle.put(process)

@@ -1,12 +1,14 @@
 """Parameters that only training uses: those of the fertility penalty and of REINFORCE baselines.
 
-`translation_model.py` creates `Auxiliary` if `[objective]` needs it; `objectives/attention_penalties.py` and
-`objectives/reinforce.py` read it. Its parameters are in the checkpoint under `auxiliary`, but no translation reads
-them. To add a baseline, declare its options in `config/objective.py` and implement a subclass of `Baseline` here.
+`translation_model.py` creates `Auxiliary` if `[objective]` needs it; `objectives/attention_penalties.py`,
+`objectives/reinforce.py` and `objectives/sequence/reinforce.py` read it. Its parameters are in the checkpoint under
+`auxiliary`, but no translation reads them. To add a baseline, declare its options in `config/objective.py` (of hard
+attention) or `config/sequence.py` (of sampled translations) and implement a subclass of `Baseline` or `RewardBaseline`
+here.
 Tests: tests/objectives/test_reinforce.py, tests/objectives/test_attention_priors.py,
 tests/objectives/test_rationale.py.
 
-Axes: B sentences, I target positions, J source positions, H annotation, R readout.
+Axes: B sentences, N sampled translations, I target positions, J source positions, H annotation, R readout.
 """
 
 from __future__ import annotations
@@ -19,9 +21,16 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from rnnsearch.config import ObjectiveConfig, objective
+from rnnsearch.config import ObjectiveConfig, objective, sequence
 from rnnsearch.config.objective import AverageBaselineOptions, LearnedBaselineOptions, RationaleConfig, ReinforceConfig
 from rnnsearch.config.registry import Implementations, implements
+from rnnsearch.config.sequence import (
+    AverageRewardOptions,
+    LearnedRewardOptions,
+    PolicyBaselineOptions,
+    PolicyGradientConfig,
+    SelfCriticalOptions,
+)
 from rnnsearch.models.layers import Linear, parameter, set_role
 from rnnsearch.utils.tensors import at_least_fp32
 
@@ -44,6 +53,11 @@ class Auxiliary(nn.Module):
         """The baseline of an encoder that selects words."""
         if config.rationale is not None:
             self.rationale = AverageBaseline(config.rationale, readout, vocabulary)
+        self.reward_baseline: RewardBaseline | None = None
+        """The baseline of sampled translations."""
+        if isinstance(config.sequence, PolicyGradientConfig):
+            options = config.sequence.baseline
+            self.reward_baseline = REWARD_BASELINES[options.type](options, readout)
 
 
 class Fertility(nn.Module):
@@ -142,3 +156,108 @@ class LearnedBaseline(Baseline):
 
 BASELINES: Implementations[type[Baseline]] = Implementations(objective.BASELINES)
 """Class by `baseline` of `[objective.reinforce]`; names are stored in model folders."""
+
+
+class RewardBaseline(nn.Module, ABC):
+    """The expected reward of a translation that is sampled from the model, at each of its positions.
+
+    It must not depend on the token at the position or on later ones; then it changes the variance of REINFORCE, and not
+    the mean.
+    """
+
+    component: ClassVar[type[PolicyBaselineOptions]]
+    """The declaration of the component, set by `@implements`."""
+
+    def __init__(self, options: Any, readout: int) -> None:
+        """Create a baseline from its options, for readouts of size `readout`."""
+        super().__init__()
+
+    @abstractmethod
+    def forward(
+        self, readout: Float[Tensor, "N I R"], greedy_rewards: Float[Tensor, "N"] | None
+    ) -> Float[Tensor, "N I"]:
+        """Return the expected rewards, in fp32 or wider.
+
+        Args:
+            readout: Readouts that the tokens are predicted from.
+            greedy_rewards: Rewards of the greedy translations, if `component.uses_greedy`.
+        """
+
+    def loss(
+        self, expected: Float[Tensor, "N I"], rewards: Float[Tensor, "N"], mask: Bool[Tensor, "N I"]
+    ) -> Float[Tensor, ""]:
+        """Return the loss to train the baseline with, summed over the positions where `mask` is True.
+
+        Args:
+            expected: From `forward`.
+            rewards: The actual rewards.
+            mask: True at sampled tokens.
+        """
+        return expected.new_zeros(())
+
+    def update(self, mean: Float[Tensor, ""]) -> None:
+        """Update the baseline after a training update with its mean reward."""
+
+
+@implements(AverageRewardOptions)
+class AverageReward(RewardBaseline):
+    """A moving average over updates: (1 - d) sum_k d^(n - k) r_k / (1 - d^n) for mean rewards r_1 .. r_n, or 0 before.
+
+    The divisor, as in Adam, makes it a mean from the first update on. Both sums are parameters without a gradient, so
+    that checkpoints include them.
+    """
+
+    def __init__(self, options: AverageRewardOptions, readout: int) -> None:
+        super().__init__(options, readout)
+        self.decay = options.decay
+        self.total = parameter(0.0).requires_grad_(False)
+        self.weight = parameter(0.0).requires_grad_(False)
+
+    def forward(
+        self, readout: Float[Tensor, "N I R"], greedy_rewards: Float[Tensor, "N"] | None
+    ) -> Float[Tensor, "N I"]:
+        # The weight is 0, or at least 1 - d; without updates the total is 0.
+        mean = self.total / self.weight.clamp_min(1e-6)
+        return at_least_fp32(mean).expand(readout.shape[:2])  # [N, I], one value for all positions
+
+    def update(self, mean: Float[Tensor, ""]) -> None:
+        # In place: the parameters have no gradient, so that no optimiser updates them.
+        self.total.lerp_(mean.to(self.total.dtype), 1.0 - self.decay)
+        self.weight.lerp_(torch.ones_like(self.weight), 1.0 - self.decay)
+
+
+@implements(LearnedRewardOptions)
+class LearnedReward(RewardBaseline):
+    """w^T t_i + b of the readout t_i that token i is predicted from, learned by least squares (Ranzato et al. 2016).
+
+    The readout depends on the tokens before i only. The model gets no gradient.
+    """
+
+    def __init__(self, options: LearnedRewardOptions, readout: int) -> None:
+        super().__init__(options, readout)
+        self.linear = Linear(readout, 1, role=0.0)
+
+    def forward(
+        self, readout: Float[Tensor, "N I R"], greedy_rewards: Float[Tensor, "N"] | None
+    ) -> Float[Tensor, "N I"]:
+        return at_least_fp32(self.linear(readout.detach())).squeeze(-1)  # [N, I, 1] -> [N, I]
+
+    def loss(
+        self, expected: Float[Tensor, "N I"], rewards: Float[Tensor, "N"], mask: Bool[Tensor, "N I"]
+    ) -> Float[Tensor, ""]:
+        return ((expected - rewards[:, None]).square() * mask).sum()
+
+
+@implements(SelfCriticalOptions)
+class GreedyReward(RewardBaseline):
+    """The reward of the greedy translation (Rennie et al. 2017)."""
+
+    def forward(
+        self, readout: Float[Tensor, "N I R"], greedy_rewards: Float[Tensor, "N"] | None
+    ) -> Float[Tensor, "N I"]:
+        assert greedy_rewards is not None, "the objective has no greedy translations"
+        return at_least_fp32(greedy_rewards)[:, None].expand(readout.shape[:2])
+
+
+REWARD_BASELINES: Implementations[type[RewardBaseline]] = Implementations(sequence.POLICY_BASELINES)
+"""Class by `type` of `[objective.sequence.baseline]`; names are stored in model folders."""

@@ -109,7 +109,7 @@ class TranslationModel(nn.Module):
         # Optional components
         self.auxiliary: Auxiliary | None = None
         """Modules that only training uses."""
-        if objective is not None and (objective.fertility or objective.reinforce or objective.rationale):
+        if objective is not None and objective.has_parameters:
             self.auxiliary = Auxiliary(objective, context_size, readout_size + lexical_size, target_vocabulary)
         self.lexical = Lexical(config.embedding) if config.lexical else None
         attentions = (module for module in self.decoder.modules() if isinstance(module, Attention))

@@ -60,6 +60,9 @@ class Objective(ABC, Generic[Model]):
         Called once per update, with the statistics summed over all batches in all processes.
         """
 
+    def close(self) -> None:
+        """End the processes that the objective has started, if any; a later call starts them again."""
+
 
 class ForwardPass(NamedTuple):
     """A teacher-forced pass of a translation model over a batch."""

@@ -138,7 +138,11 @@ class Trainer(Generic[Model]):
             TrainingError: If the loss is not finite.
         """
         evaluate_every = self.training.evaluate_every
-        with interruptible() as interrupted, closing(Prefetcher(self._device_batches())) as prefetched:
+        with (
+            closing(self.task.objective),
+            interruptible() as interrupted,
+            closing(Prefetcher(self._device_batches())) as prefetched,
+        ):
             if self.state.pending:
                 self._evaluate(interrupted)
             while True:

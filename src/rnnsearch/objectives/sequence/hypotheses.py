@@ -90,14 +90,35 @@ def pad_hypotheses(groups: Sequence[Sequence[Hypothesis]], K: int) -> Hypotheses
     return Hypotheses(ids, log_probs)
 
 
-def draw_samples(model: TranslationModel, batch: Batch, samples: int, seed: int, limit: LengthLimit) -> Hypotheses:
+def reference_words(batch: Batch) -> list[list[int]]:
+    """Return the tokens of each reference without EOS."""
+    ids = batch.target.ids
+    return Hypotheses(ids, torch.zeros(ids.shape)).words()
+
+
+def draw_samples(
+    model: TranslationModel,
+    batch: Batch,
+    samples: int,
+    seed: int,
+    limit: LengthLimit,
+    prefixes: Sequence[Sequence[int]] | None = None,
+) -> Hypotheses:
     """Return K = `samples` translations per sentence, sampled from the model; equal ones occur several times.
 
     PAD and BOS are never sampled. A translation of maximum length has no EOS: the search cuts it there anyway, so that
     its probability is that of its words.
+
+    Args:
+        model: The model.
+        batch: The batch.
+        samples: Number of translations per sentence.
+        seed: Seed of the random numbers.
+        limit: Maximum length; with a prefix, a translation may have at least one more token.
+        prefixes: Tokens per sentence that its translations begin with.
     """
     variant = Sampling(seed=seed)
-    options = SearchOptions(beam=samples, n_best=samples, variant=variant, **limit._asdict())
+    options = SearchOptions(beam=samples, n_best=samples, variant=variant, prefix=_tuples(prefixes), **limit._asdict())
     with torch.inference_mode():
         groups = search_variant(_scorer(model), batch.sources, options, variant)
     for group, max_length in zip(groups, max_lengths(batch.sources, options), strict=True):
@@ -107,9 +128,18 @@ def draw_samples(model: TranslationModel, batch: Batch, samples: int, seed: int,
     return pad_hypotheses(groups, samples).to(model.device)
 
 
-def draw_n_best(model: TranslationModel, batch: Batch, count: int, limit: LengthLimit) -> Hypotheses:
-    """Return the `count` best translations of a beam search of this width; the greedy translation if it is 1."""
-    options = SearchOptions(beam=count, n_best=count, **limit._asdict())
+def draw_n_best(
+    model: TranslationModel,
+    batch: Batch,
+    count: int,
+    limit: LengthLimit,
+    prefixes: Sequence[Sequence[int]] | None = None,
+) -> Hypotheses:
+    """Return the `count` best translations of a beam search of this width; the greedy translation if it is 1.
+
+    `prefixes` are tokens per sentence that its translations begin with.
+    """
+    options = SearchOptions(beam=count, n_best=count, prefix=_tuples(prefixes), **limit._asdict())
     search = greedy_search if count == 1 else beam_search
     with torch.inference_mode():
         groups = search(_scorer(model), batch.sources, options)
@@ -121,6 +151,10 @@ def _scorer(model: TranslationModel) -> Scorer:
     if model.output.bias.dtype != torch.float32:
         return ModelScorer(model)
     return fastest_scorer(model, "fp32").scorer
+
+
+def _tuples(prefixes: Sequence[Sequence[int]] | None) -> tuple[tuple[int, ...], ...] | None:
+    return None if prefixes is None else tuple(tuple(prefix) for prefix in prefixes)
 
 
 def unroll_hypotheses(model: TranslationModel, hypotheses: Hypotheses, memories: Memories) -> Unrolled:

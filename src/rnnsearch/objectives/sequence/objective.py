@@ -9,7 +9,7 @@ Axes: B sentences.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -17,14 +17,14 @@ from torch import Tensor
 
 from rnnsearch.config import sequence
 from rnnsearch.config.registry import Implementations
-from rnnsearch.config.sequence import SequenceConfig
+from rnnsearch.config.sequence import RewardConfig, SequenceConfig
 from rnnsearch.data.batches import Batch
 from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.loss import Loss, Objective
-from rnnsearch.objectives.sequence.hypotheses import LengthLimit
-from rnnsearch.objectives.sequence.rewards import Detokenize
+from rnnsearch.objectives.sequence.hypotheses import Hypotheses, LengthLimit, reference_words
+from rnnsearch.objectives.sequence.rewards import REWARDS, Detokenize, Rewards
 
 NUM_REWARDS = "reward.count"
 REWARD_SUM = "reward.sum"
@@ -101,6 +101,24 @@ class SequenceObjective(Objective[TranslationModel]):
         mean = statistics[REWARD_SUM] / statistics[NUM_REWARDS]
         variance = statistics[REWARD_SQUARES] / statistics[NUM_REWARDS] - mean.square()
         return {"reward": mean, "reward_variance": variance.clamp_min(0.0)}
+
+
+class RewardObjective(SequenceObjective):
+    """A method that scores generated translations."""
+
+    def __init__(self, options: RewardConfig, likelihood: Likelihood, generation: Generation) -> None:
+        super().__init__(options, likelihood, generation)
+        self.reward = REWARDS[options.reward.type](options.reward, generation.detokenize)
+
+    def start_rewards(self, hypotheses: Hypotheses, batch: Batch) -> Callable[[], Rewards]:
+        """Start to score K hypotheses per sentence, and return a function that waits for the rewards [N]."""
+        words = hypotheses.words()
+        references = reference_words(batch)
+        K = len(words) // len(references)
+        return self.reward.start(words, [references[row // K] for row in range(len(words))])
+
+    def close(self) -> None:
+        self.reward.close()
 
 
 def reward_statistics(rewards: Tensor) -> dict[str, Tensor]:

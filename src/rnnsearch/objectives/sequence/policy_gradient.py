@@ -1,14 +1,12 @@
-"""Minimum risk training and REINFORCE: the probabilities of generated translations follow their rewards.
+"""Minimum risk training: the probabilities of generated translations follow their rewards.
 
-Both compute weights per token without gradients and minimise sum weight * -log p(token), whose gradient is that of the
-expectation (see the classes). Tests: tests/objectives/sequence/test_policy_gradient.py.
+It computes weights per token without gradients and minimises sum weight * -log p(token), whose gradient is that of the
+expectation (see the class). Tests: tests/objectives/sequence/test_policy_gradient.py.
 
 Axes: B sentences, K hypotheses per sentence, N = B * K, I target positions.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -28,13 +26,12 @@ from rnnsearch.objectives.sequence.hypotheses import (
     unroll_hypotheses,
     weighted_nll,
 )
-from rnnsearch.objectives.sequence.objective import Generation, SequenceObjective, reward_statistics
-from rnnsearch.objectives.sequence.rewards import REWARDS
+from rnnsearch.objectives.sequence.objective import Generation, RewardObjective, reward_statistics
 from rnnsearch.text.vocabulary import PAD
 
 
 @implements(MinimumRiskOptions)
-class MinimumRisk(SequenceObjective):
+class MinimumRisk(RewardObjective):
     """Minimum risk training (Shen et al. 2016, eq. 10 to 13).
 
         L = sum_y Q(y) D(y),    Q(y) = p(y | x)^alpha / sum_y' p(y' | x)^alpha
@@ -46,11 +43,10 @@ class MinimumRisk(SequenceObjective):
     def __init__(self, options: MinimumRiskOptions, likelihood: Likelihood, generation: Generation) -> None:
         super().__init__(options, likelihood, generation)
         self.alpha = options.alpha
-        self.reward = REWARDS[options.reward.type](options.reward, generation.detokenize)
 
     def sequence_loss(self, model: TranslationModel, batch: Batch, seed: int) -> tuple[Tensor, dict[str, Tensor]]:
         hypotheses = with_references(self._draw(model, batch, seed), batch)
-        rewards = self._start_rewards(hypotheses, batch)
+        rewards = self.start_rewards(hypotheses, batch)
         memories = model.encode(batch.sources)
         hypotheses = self._with_reference_log_probs(model, hypotheses, memories)
         in_set = distinct_rows(hypotheses, batch.sentences)
@@ -72,12 +68,6 @@ class MinimumRisk(SequenceObjective):
         if options.candidates == "samples":
             return draw_samples(model, batch, options.samples, seed, self.generation.limit)
         return draw_n_best(model, batch, options.samples, self.generation.limit)
-
-    def _start_rewards(self, hypotheses: Hypotheses, batch: Batch) -> Any:
-        words = hypotheses.words()
-        K = len(words) // batch.sentences
-        references = [words[row - row % K] for row in range(len(words))]  # the first row of each sentence
-        return self.reward.start(words, references)
 
     def _with_reference_log_probs(
         self, model: TranslationModel, hypotheses: Hypotheses, memories: Memories
