@@ -12,6 +12,8 @@ from tests.training.toys import ALIGNED, HARD_ATTENTION
 
 CGRU_READOUT = {"decoder": {"type": "cgru", "cell": "gru", "size": 9, "readout": 5}}
 SUPERVISED = {"supervision": {"type": "cross-entropy"}}
+ACTOR_CRITIC = {"type": "actor-critic", "critic_size": 4, "critic_updates": 2, "critic_learning_rate": 2.0}
+ACTOR_CRITIC |= {"likelihood": 0.1, "gamma_theta": 0.3, "gamma_phi": 0.2}
 OBJECTIVES = {
     "doubly stochastic": {"objective": {"doubly_stochastic": 0.1}},
     "fertility": {"objective": {"fertility": {"size": 4, "weight": 0.2}}},
@@ -33,6 +35,7 @@ OBJECTIVES = {
             | {"reward": {"type": "chrf"}, "likelihood": 0.1}
         }
     },
+    "actor-critic": {"objective": {"sequence": ACTOR_CRITIC}},
     "average baseline": merge(HARD_ATTENTION, {"objective": {"reinforce": {"decay": 0.9, "entropy": 0.01}}}),
     "learned baseline": {**HARD_ATTENTION, "objective": {"reinforce": {"baseline": "learned"}}},
     "symmetry with all": {
@@ -86,3 +89,15 @@ def test_existing_reverse_model_is_not_overwritten(learn, tmp_path):
     with pytest.raises(TrainingError, match="run-reverse: holds a model without a checkpoint"):
         learn(tables={"objective": {"symmetry": 0.5}}, max_updates=2)
     assert (tmp_path / "run-reverse" / "model.safetensors").read_bytes() == b"precious"
+
+
+def test_critic_has_a_learning_rate_and_is_left_out_of_other_warm_starts(learn, tmp_path):
+    learn("critic", {"objective": {"sequence": ACTOR_CRITIC}}, max_updates=1)
+    system = load_system(tmp_path / "critic")
+    trained, critic = system.parameter_groups()
+    assert [trained.learning_rate_factor, critic.learning_rate_factor] == [1.0, 2.0]
+    assert critic.parameters == list(system.model.auxiliary.actor_critic.critic.parameters())
+    assert len(trained.parameters) + len(critic.parameters) == len(list(system.model.parameters()))
+    recorder = learn("likelihood", max_updates=1, begin_from=str(tmp_path / "critic"))
+    assert any("warm start" in message for message in recorder.messages)
+    assert load_system(tmp_path / "likelihood").model.auxiliary is None

@@ -158,6 +158,18 @@ def _definition_reason(
     return implementation.unsupported_reason(module) or _problem(model, name, implementation, conditions)
 
 
+def _translation_model(model: nn.Module, name: str) -> tuple[TranslationModel, str] | None:
+    """Return the innermost translation model around a module, and the module's path in it; None if there is none."""
+    owner = None
+    path = name
+    while path:
+        if isinstance(model, TranslationModel):
+            owner = model, path
+        child, _, path = path.partition(".")
+        model = model.get_submodule(child)
+    return owner
+
+
 def _problem(model: nn.Module, name: str, implementation: FastImplementation, conditions: Conditions) -> str | None:
     """Return why a module's fast implementation must not be used, or None if it equals the definition."""
     module = model.get_submodule(name)
@@ -168,12 +180,10 @@ def _problem(model: nn.Module, name: str, implementation: FastImplementation, co
     if isinstance(module, Output):
         return verification.output_problem(module, implementation.run, conditions)
     # A decoder or an attention is built from the config of the translation model that it belongs to.
-    path = name
-    while not isinstance(model, TranslationModel):
-        child, dot, path = path.partition(".")
-        if not dot:
-            return None  # built without a translation model, as in tests
-        model = model.get_submodule(child)
+    owner = _translation_model(model, name)
+    if owner is None:
+        return None  # built without a translation model, as in tests
+    model, path = owner
     # Each of several sources has an attention like that of a model with one source, which is compared.
     return verification.component_problem(model, path.partition(".sources.")[0], implementation.run, conditions)
 

@@ -22,7 +22,7 @@ from rnnsearch.config.options import (
     Size,
     Table,
 )
-from rnnsearch.config.sequence import SEQUENCES, PolicyGradientConfig, SequenceConfig
+from rnnsearch.config.sequence import SEQUENCES, ActorCriticOptions, PolicyGradientConfig, SequenceConfig
 
 
 class FertilityConfig(Table):
@@ -242,8 +242,8 @@ class ObjectiveConfig(Table):
     @property
     def has_parameters(self) -> bool:
         """True if the objective has parameters in the model, which only training uses."""
-        has_baseline = isinstance(self.sequence, PolicyGradientConfig)
-        return bool(self.fertility or self.reinforce or self.rationale) or has_baseline
+        has_networks = isinstance(self.sequence, PolicyGradientConfig | ActorCriticOptions)
+        return bool(self.fertility or self.reinforce or self.rationale) or has_networks
 
     @property
     def samples_vocabulary(self) -> bool:

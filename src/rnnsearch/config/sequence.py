@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from rnnsearch.config.options import Family, Fraction, NonNegative, OneOf, Options, Positive, Size
+from rnnsearch.config.options import Count, Family, Fraction, NonNegative, OneOf, Options, Positive, Size
 
 
 class RewardOptions(Options):
@@ -245,3 +245,31 @@ class MixerOptions(PolicyGradientConfig):
     """Number of epochs per step."""
     step: Size = 3
     """Number of words, counted from the end of the reference, that REINFORCE takes over in each step."""
+
+
+@SEQUENCES.register
+class ActorCriticOptions(RewardConfig):
+    """Actor-critic: a second network, the critic, reads the reference and predicts the reward of each possible next
+    token; tokens become more probable according to these values (Bahdanau et al. 2017).
+
+    Translations are sampled from a delayed copy of the model. Critic and copies are part of the model folder.
+    """
+
+    type: Literal["actor-critic"] = "actor-critic"
+    samples: Size = 1
+    """Number of generated translations per sentence."""
+    shaping: bool = True
+    """Give a token the difference that it makes to the reward of the prefix. If false, the last token gets the reward
+    of the translation, and the others 0."""
+    critic_size: Size = 256
+    """Size of the critic's embeddings and of each of its layers."""
+    critic_updates: Count = 1000
+    """Number of updates at the start that train only the critic."""
+    critic_learning_rate: Positive = 1.0
+    """Factor of the learning rate for the critic."""
+    lambda_c: NonNegative = 1e-3
+    """Weight of the variance of the critic's values, whose penalty lowers values of tokens that are rarely sampled."""
+    gamma_theta: Annotated[float, Field(gt=0.0, le=1.0)] = 1e-3
+    """Rate per update at which the delayed copy of the model approaches the model."""
+    gamma_phi: Annotated[float, Field(gt=0.0, le=1.0)] = 1e-3
+    """Rate per update at which the target critic approaches the critic."""

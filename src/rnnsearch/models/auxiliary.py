@@ -58,6 +58,8 @@ class Auxiliary(nn.Module):
         if isinstance(config.sequence, PolicyGradientConfig):
             options = config.sequence.baseline
             self.reward_baseline = REWARD_BASELINES[options.type](options, readout)
+        self.actor_critic: nn.Module | None = None
+        """The networks of actor-critic training, set by `models/critics.py`, which is above this layer."""
 
 
 class Fertility(nn.Module):

@@ -24,6 +24,7 @@ from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import ModelConfig, ObjectiveConfig, RunConfig
 from rnnsearch.config.data import CONTEXT_SUFFIX
 from rnnsearch.config.outputs import AdaptiveOptions, OutputConfig
+from rnnsearch.config.sequence import ActorCriticOptions
 from rnnsearch.data.arrays import ArrayIds
 from rnnsearch.data.batch import Stream
 from rnnsearch.data.characters import same_words, word_characters
@@ -33,6 +34,7 @@ from rnnsearch.data.word_classes import exchange_classes, frequency_classes
 from rnnsearch.errors import ConfigError
 from rnnsearch.models.class_outputs import HierarchicalOutput
 from rnnsearch.models.composition import ComposedEmbedding
+from rnnsearch.models.critics import add_critic
 from rnnsearch.models.layers import INITS, generator, initialise
 from rnnsearch.models.multi_source import MultiSourceModel
 from rnnsearch.models.outputs import OutputLayer
@@ -40,6 +42,7 @@ from rnnsearch.models.translation_model import NO_CHARACTERS, CharacterCounts, S
 from rnnsearch.objectives import penalties
 from rnnsearch.objectives.contrast import CONTRASTS
 from rnnsearch.objectives.likelihood import Likelihood
+from rnnsearch.objectives.sequence.actor_critic import critic_networks
 from rnnsearch.objectives.sequence.hypotheses import LengthLimit
 from rnnsearch.objectives.sequence.objective import SEQUENCES, Generation, SequenceObjective
 from rnnsearch.search.candidates import ColumnChooser
@@ -52,7 +55,7 @@ from rnnsearch.search.reattend import copied_attention, posterior_attention
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.systems.dev_scores import Measure, NllEvaluator
 from rnnsearch.systems.dev_set import AlignmentErrorRate, Bleu, DevSet
-from rnnsearch.systems.system import Ability, Matrix, SelectedWords, Trainable
+from rnnsearch.systems.system import Ability, Matrix, ParameterGroup, SelectedWords, Trainable
 from rnnsearch.text.alignments import Links
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.utils.distributed import Processes
@@ -95,6 +98,8 @@ def build(
         network = MultiSourceModel(model, source_vocabulary, target_vocabulary, objective)
     else:
         network = TranslationModel(model, source_vocabulary, target_vocabulary, objective, characters)
+        if objective is not None and objective.sequence is not None:
+            add_critic(network, objective.sequence, source_vocabulary, characters)
     if seed is not None:
         initialise(network, INITS[model.init.type](model.init, generator(seed)))
     # After the initialisation: fast implementations are compared with the definitions on separate tiny models.
@@ -216,6 +221,17 @@ class TranslationSystem(Trainable[TranslationModel]):
             trained |= {*self.model.output.parameters()} - {*self.model.target_embedding.parameters()}
             frozen |= {*self.model.parameters()} - trained
         return frozen
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """Return all parameters in groups; a critic has a separate one, for its learning rate."""
+        trained, *others = super().parameter_groups()
+        options = self.config.objective.sequence
+        if not isinstance(options, ActorCriticOptions):
+            return [trained, *others]
+        critic = {*critic_networks(self.model).critic.parameters()}
+        in_order = [parameter for parameter in trained.parameters if parameter in critic]
+        rest = [parameter for parameter in trained.parameters if parameter not in critic]
+        return [ParameterGroup(rest), ParameterGroup(in_order, options.critic_learning_rate), *others]
 
     def objective(self) -> Likelihood | SequenceObjective:
         sequence = self.config.objective.sequence

@@ -33,6 +33,9 @@ from rnnsearch.systems.transfer import (
 from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.utils.weights import copy_weights, named_weights
 
+AUXILIARY = "auxiliary."
+"""Prefix of the names of parameters that only training reads."""
+
 
 def load_initial_weights(system: System[Any]) -> list[str]:
     """Load the weights of `training.begin_from` and of a language model inside into a new system.
@@ -125,6 +128,8 @@ def _load_begin_from(system: System[Any], folder: Path) -> str:
         raise ConfigError([f"data.tag: must be that of {folder}, {tag}; got {system.config.data.tag or 'none'}"])
     current = named_weights(system.model)
     loaded = named_weights(trained.model)
+    # Another objective may have no use for what only training reads, such as a critic.
+    loaded = {name: tensor for name, tensor in loaded.items() if name in current or not name.startswith(AUXILIARY)}
     languages = system.config.data.text_languages
     require_same_tokens(path, system, trained, languages)
     require_same_options(path, system, trained, folder)

@@ -69,6 +69,21 @@ class Reward(ABC):
 
         return wait
 
+    def start_prefixes(self, hypotheses: Sequence[Ids], references: Sequence[Ids]) -> Callable[[], list[Rewards]]:
+        """Start to score all prefixes of translations, like `start`, and return a function that waits for the result.
+
+        The scores of a translation of n words are those of its prefixes with 0 to n words.
+        """
+        prefixes: list[Ids] = []
+        repeated: list[Ids] = []
+        for hypothesis, reference in zip(hypotheses, references, strict=True):
+            for length in range(len(hypothesis) + 1):
+                prefixes.append(hypothesis[:length])
+                repeated.append(reference)
+        scores = self.start(prefixes, repeated)
+        ends = np.cumsum([len(hypothesis) + 1 for hypothesis in hypotheses])
+        return lambda: np.split(scores(), ends[:-1])
+
     def close(self) -> None:
         """End the worker processes, if there are any; they are started again when needed."""
 

@@ -1,0 +1,109 @@
+"""The critic of actor-critic training, and the delayed copies that its targets are computed from.
+
+`systems/translation.py` (`build`) adds them to `model.auxiliary`; `objectives/sequence/actor_critic.py` reads them.
+Their parameters are in checkpoints and model folders under `auxiliary.actor_critic`, but no translation reads them.
+Tests: tests/objectives/sequence/test_actor_critic.py.
+
+Axes: B sentences, K hypotheses per sentence, N = B * K rows, I target positions, M tokens of all rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from rnnsearch.config import ModelConfig
+from rnnsearch.config.sequence import ActorCriticOptions, SequenceConfig
+from rnnsearch.data.batch import Stream
+from rnnsearch.models.layers import set_role
+from rnnsearch.models.outputs import Output
+from rnnsearch.models.translation_model import CharacterCounts, SourceSize, TranslationModel
+from rnnsearch.utils.tensors import at_least_fp32
+
+REFERENCE = "reference"
+"""Name of the critic's source stream."""
+
+
+class Critic(nn.Module):
+    """Q(a; y_1..y_{t-1}), the reward to expect from token a on, for every a (Bahdanau et al. 2017, section 3).
+
+    An RNNsearch whose source is the reference, encoded by a bidirectional GRU, and whose decoder reads the generated
+    tokens. Its output layer returns values instead of logits. All values are 0 at first, also those of tokens that are
+    never sampled.
+    """
+
+    def __init__(self, size: int, vocabulary: int) -> None:
+        super().__init__()
+        self.network = TranslationModel(_network_config(size), vocabulary, vocabulary)
+        output = self.network.output
+        assert isinstance(output, Output)
+        set_role(output.weight, 0.0)
+
+    def forward(
+        self, reference: Stream, previous: Int[Tensor, "N I"], positions: Int[Tensor, "M"]
+    ) -> Float[Tensor, "M V"]:
+        """Return the values of all tokens at some positions of N = B * K translations, in fp32 or wider.
+
+        Args:
+            reference: References of B sentences.
+            previous: The token before each position, BOS first.
+            positions: Indices in [N * I].
+        """
+        memories = self.network.encode({REFERENCE: reference})
+        readout = self.network.unroll(previous, memories).readout.flatten(0, 1)  # [N * I, R]
+        values: Tensor = self.network.output.logits(readout.index_select(0, positions))
+        return at_least_fp32(values)
+
+
+def _network_config(size: int) -> ModelConfig:
+    return ModelConfig.model_validate(
+        {
+            "embedding": size,
+            "encoder": {"type": "bidirectional", "cell": "gru", "size": size},
+            "attention": {"score": "additive", "size": size},
+            "decoder": {"type": "bahdanau", "cell": "gru", "size": size, "maxout": size},
+        }
+    )
+
+
+class ActorCriticNetworks(nn.Module):
+    """The critic, the target critic and the delayed actor, a copy of the translation model.
+
+    The copies are parameters without gradients, so that checkpoints include them.
+    """
+
+    def __init__(self, options: ActorCriticOptions, delayed_actor: TranslationModel) -> None:
+        """Create the networks.
+
+        Args:
+            options: Options of the objective.
+            delayed_actor: A model like the one that is trained, without auxiliary modules.
+        """
+        super().__init__()
+        vocabulary = delayed_actor.output.vocabulary
+        self.critic = Critic(options.critic_size, vocabulary)
+        self.target_critic = Critic(options.critic_size, vocabulary).requires_grad_(False)
+        self.delayed_actor = delayed_actor.requires_grad_(False)
+
+
+def add_critic(
+    model: TranslationModel, options: SequenceConfig, source: SourceSize, characters: CharacterCounts
+) -> None:
+    """Add the networks of actor-critic training to a model's auxiliary modules, if the objective needs them."""
+    if not isinstance(options, ActorCriticOptions):
+        return
+    assert model.auxiliary is not None
+    delayed_actor = TranslationModel(model.config, source, model.output.vocabulary, None, characters)
+    model.auxiliary.actor_critic = ActorCriticNetworks(options, delayed_actor)
+
+
+@torch.no_grad()
+def interpolate(delayed: nn.Module, current: nn.Module, rate: float) -> None:
+    """Set each parameter of `delayed` to rate * current + (1 - rate) * delayed; 1 copies them exactly."""
+    values: Mapping[str, Tensor] = dict(current.named_parameters())
+    for name, parameter in delayed.named_parameters():
+        # In place: the parameter has no gradient, so that no optimiser updates it.
+        parameter.lerp_(values[name].detach(), rate)
