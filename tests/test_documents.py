@@ -16,7 +16,7 @@ from rnnsearch.search.scorer import Scorer
 from rnnsearch.systems.ensemble import EnsembleSystem
 from rnnsearch.systems.folder import save_system
 from rnnsearch.text.alignments import format_pharaoh
-from rnnsearch.text.several_sources import require_texts
+from rnnsearch.text.several_sources import text_list
 from rnnsearch.text.tokenizer import SourceIds, SpelledIds
 from rnnsearch.text.vocabulary import BOS
 from rnnsearch.translator.translator import Translator
@@ -104,9 +104,9 @@ def test_document_of_one_sentence_equals_the_sentence(translator):
 
 
 def test_texts_that_are_not_strings_are_rejected(translator):
-    for value in (None, 5, "a sentence", ["a", None]):
-        with pytest.raises(RnnsearchError, match=r"must be a (string|list of strings); got"):
-            require_texts(value)
+    for value in (None, 5, "a sentence", b"a", {"en": "a"}, ["a", None]):
+        with pytest.raises(RnnsearchError, match=r"must be a (string|list, such as \[text\] for one text); got"):
+            text_list(value)
     with pytest.raises(RnnsearchError, match="text must be a sentence or a list of sentences; got int"):
         translator.is_sentence(5)
     with pytest.raises(RnnsearchError, match="a sentence must be a string; got NoneType"):

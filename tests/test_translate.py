@@ -2,8 +2,10 @@
 
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,6 +55,37 @@ def test_string_returns_one_translation_and_list_returns_list(translator):
     assert many[1].text == one.text
     assert many[1].score == pytest.approx(one.score, rel=1e-5)
     assert translator.translate([]) == []
+
+
+LISTS: dict[str, Callable[[Translator, Any], Any]] = {
+    "n_best": lambda translator, value: translator.n_best(value),
+    "n_best_in_order": lambda translator, value: translator.n_best_in_order(value, [0, 0]),
+    "segment": lambda translator, value: translator.segment(value),
+    "score": lambda translator, value: translator.score(value, ["a", "b"]),
+    "targets of score": lambda translator, value: translator.score(["a", "b"], value),
+    "align": lambda translator, value: translator.align(value, ["a", "b"]),
+    "targets of align": lambda translator, value: translator.align(["a", "b"], value),
+    "log_probs": lambda translator, value: translator.log_probs(value, ["a", "b"]),
+    "cross_entropies": lambda translator, value: translator.cross_entropies(value, ["a", "b"]),
+    "states": lambda translator, value: translator.states(value),
+    "has_unknown": lambda translator, value: translator.has_unknown(value, ["a", "b"]),
+    "translate_marked": lambda translator, value: translator.translate_marked(value),
+}
+
+
+@pytest.mark.parametrize("call", LISTS.values(), ids=LISTS)
+def test_functions_of_lists_reject_a_single_text(translator, call):
+    with pytest.raises(RnnsearchError, match=r"^sentences must be a list, such as \[text\] for one text; got str$"):
+        call(translator, "ab")
+    assert len(call(translator, ("a", "b"))) == 2
+
+
+def test_prefixes_and_terms_must_be_lists(translator):
+    with pytest.raises(RnnsearchError, match="prefixes must be a list with a text per sentence; got a text"):
+        translator.n_best(["a"], prefixes="b")
+    for terms in ("b", ["Hund"]):
+        with pytest.raises(RnnsearchError, match="terms must be a list with a list per sentence; got a text"):
+            translator.n_best(["a"], terms=terms)
 
 
 def test_attributes_of_translations_are_consistent(translator):

@@ -457,6 +457,8 @@ def test_invalid_arguments_are_rejected(model, tmp_path):
         translator.n_best(["a"], 3, 2)
     with pytest.raises(RnnsearchError, match="prefixes must be one per sentence"):
         translator.n_best(["a"], 1, prefixes=[])
+    with pytest.raises(RnnsearchError, match=r"sentences must be a list, such as .* for one text; got str"):
+        translator.n_best("a", 1)
     with pytest.raises(RnnsearchError, match=r"sentence 0 \(from 0\) is empty, so its prefix must be empty, too"):
         translator.n_best([""], 1, prefixes=["der"])
     with pytest.raises(RnnsearchError, match=r"sentence 0 \(from 0\) is empty, so its prefix must be empty, too"):

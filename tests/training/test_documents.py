@@ -8,7 +8,7 @@ import pytest
 import rnnsearch
 from rnnsearch.config import resolve
 from rnnsearch.data.prepare import prepare
-from rnnsearch.errors import Interrupted
+from rnnsearch.errors import Interrupted, RnnsearchError
 from rnnsearch.training.run import check, train
 from tests.command_line import run
 from tests.training.test_resume import InterruptAt
@@ -113,3 +113,6 @@ def test_language_model_reads_previous_lines(documents, tmp_path):
     assert [line == "" for line in result.lines] == [line == "" for line in lines]
     assert [float(line) for line in result.lines if line] == pytest.approx(log_probs, abs=1e-5)
     assert model.complete(["", "ba"]) != [] and len(model.sample(3)) == 3
+    for function in (model.score, model.complete):
+        with pytest.raises(RnnsearchError, match=r"sentences must be a list, such as .* for one text; got str"):
+            function("ba")

@@ -313,6 +313,10 @@ def test_translate_reads_tsv_files_as_columns(folder: Path, files: Path) -> None
         result = run("translate", folder, "-i", files / name)
         assert (result.code, result.out) == (1, "")
         assert f"{name}: models with several sources translate lines only" in result.err
+        # Also if it is the file of one of the sources.
+        result = run("translate", folder, "-i", f"{files / 'aa'}|{files / name}")
+        assert (result.code, result.out) == (1, "")
+        assert f"{name}: models with several sources translate lines only" in result.err
 
 
 @pytest.fixture(scope="module")

@@ -121,10 +121,12 @@ def translate(
         from rnnsearch.cli.translate_documents import (
             is_document,
             is_table_of_sources,
+            require_line_files,
             require_text_options,
             translate_document,
         )
 
+        require_line_files(files.input)
         if is_document(files.input) and not is_table_of_sources(options, files.input):
             require_text_options(options, bulk)
             report_counts(options, translate_document(options, files))

@@ -38,6 +38,10 @@ _LINE_END = re.compile("(\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029])")
 _HIDDEN_LINE_ENDS = {ord(character): 0xF0000 + ord(character) for character in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
 """Characters of a private area for the line ends inside tags, so that a tag is not divided into two lines."""
 _SHOWN_LINE_ENDS = {hidden: shown for shown, hidden in _HIDDEN_LINE_ENDS.items()}
+_LINES_ONLY = (
+    "models with several sources translate lines only; give them a text file with a tab-separated column per source, "
+    "or a text file per source"
+)
 
 
 def is_document(path: Path) -> bool:
@@ -79,10 +83,17 @@ def is_table_of_sources(options: TranslateOptions, path: Path) -> bool:
         return False
     if path.suffix.lower() == ".tsv":
         return True
-    raise ModelError(
-        f"{path}: models with several sources translate lines only; give them a text file with a tab-separated column "
-        f"per source, or a text file per source"
-    )
+    raise ModelError(f"{path}: {_LINES_ONLY}")
+
+
+def require_line_files(path: Path) -> None:
+    """Raise DataError if one of the files of several sources, separated by "|", is a document."""
+    if path.is_file():
+        return
+    names = str(path).split("|")
+    for name in names if len(names) > 1 else ():
+        if is_document(Path(name.strip())):
+            raise DataError(f"{name.strip()}: {_LINES_ONLY}")
 
 
 def require_text_options(options: TranslateOptions, bulk: BulkGroup) -> None:

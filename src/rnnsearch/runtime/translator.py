@@ -38,6 +38,7 @@ from rnnsearch.search.candidate_lists import CandidateLists
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis, n_best_hypotheses
 from rnnsearch.text.markup.protected import ProtectedType
 from rnnsearch.text.prefixes import NO_PREFIX, Prefix, PrefixReader
+from rnnsearch.text.several_sources import text_list
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.translator.confidence import calibration_from_header, with_confidence
 from rnnsearch.translator.copies import copied_texts, make_copy, without
@@ -116,7 +117,7 @@ class Translator:
         The sentences are translated one by one and joined; line breaks and other white space between them are kept.
         The translations of the sentences are `Translation.sentences`, if there are several.
         """
-        texts = [text] if isinstance(text, str) else text
+        texts = [text] if isinstance(text, str) else text_list(text)
         results = translate_texts(texts, self.languages, lambda sentences: self.n_best(sentences, 1, beam))
         translations = [result.translations()[0] for result in results]
         return translations[0] if isinstance(text, str) else translations
@@ -141,10 +142,11 @@ class Translator:
             protect: Types of text that translations without a prefix contain unchanged (see `text.markup.protected`).
 
         Raises:
-            RnnsearchError: The beam is smaller than `n_best`, the number of prefixes differs from that of the
-                sentences, an empty sentence has a prefix, or a sentence has too many tokens.
+            RnnsearchError: The texts are not a list, the beam is smaller than `n_best`, the number of prefixes differs
+                from that of the sentences, an empty sentence has a prefix, or a sentence has too many tokens.
             DataError: A text is not valid Unicode.
         """
+        texts = text_list(texts)
         if n_best < 1 or (beam is not None and beam < n_best):
             raise RnnsearchError(f"n_best must be between 1 and the beam ({beam}); got {n_best}")
         if prefixes is not None and len(prefixes) != len(texts):

@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.text.tokenizer import Segmented
 
+Sentence = TypeVar("Sentence")
 SourceText = str | Sequence[str | None] | Mapping[str, str | None]
 """A source sentence: a text or, for a model with several sources, the text in each, in their order or by name.
 
@@ -23,12 +25,32 @@ def require_text(value: object) -> None:
         raise RnnsearchError(f"a sentence must be a string; got {type(value).__name__}")
 
 
-def require_texts(values: object) -> None:
-    """Raise RnnsearchError unless sentences are a list of strings."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise RnnsearchError(f"sentences must be a list of strings; got {type(values).__name__}")
-    for value in values:
-        require_text(value)
+def _require_list(values: object) -> None:
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise RnnsearchError(f"sentences must be a list, such as [text] for one text; got {type(values).__name__}")
+
+
+def sentence_list(values: Iterable[Sentence]) -> list[Sentence]:
+    """Return sentences as a list.
+
+    Raises:
+        RnnsearchError: They are one sentence, whose characters would be sentences, or cannot be iterated.
+    """
+    _require_list(values)
+    return list(values)
+
+
+def text_list(values: object) -> list[str]:
+    """Return sentences as a list of strings.
+
+    Raises:
+        RnnsearchError: They are not a list of strings.
+    """
+    _require_list(values)
+    texts = list(cast(Iterable[Any], values))
+    for text in texts:
+        require_text(text)
+    return texts
 
 
 def texts_by_source(text: SourceText, sources: Sequence[str]) -> dict[str, str]:

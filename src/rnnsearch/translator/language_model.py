@@ -25,6 +25,7 @@ from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.language import LanguageSystem
 from rnnsearch.systems.system import System
 from rnnsearch.text.prefixes import Prefix, PrefixReader
+from rnnsearch.text.several_sources import sentence_list, text_list
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.vocabulary import CONTEXT_END, SPECIALS
 from rnnsearch.translator.context import DocumentOrder
@@ -129,13 +130,18 @@ class TextModel:
         return DocumentOrder(self.system, self._segment)
 
     def _segment(self, texts: Sequence[str | Segmented]) -> list[Segmented]:
+        texts = sentence_list(texts)
         new = iter(self.tokenizer.segment([text for text in texts if isinstance(text, str)]))
         return [next(new) if isinstance(text, str) else text for text in texts]
 
     def score(self, texts: Sequence[str | Segmented]) -> list[ScoredText]:
-        """Return texts, possibly with contexts (see `document_order`), with their probabilities."""
+        """Return texts, possibly with contexts (see `document_order`), with their probabilities.
+
+        Raises:
+            RnnsearchError: The texts are not a list.
+        """
         segmented = self._segment(texts)
-        sources = _placeholder_sources(len(texts))
+        sources = _placeholder_sources(len(segmented))
         make_batch = self.system.make_sources
         if self.system.reads_context:
             # A pair of an empty context and an empty text would not be scored.
@@ -165,8 +171,12 @@ class TextModel:
         )
 
     def complete(self, prefixes: Sequence[str], options: SearchOptions | None = None) -> list[list[str]]:
-        """Return the n best texts that begin exactly with each prefix; its last word may be continued."""
-        token_prefixes = [self._prefix_reader.read(text) for text in prefixes]
+        """Return the n best texts that begin exactly with each prefix; its last word may be continued.
+
+        Raises:
+            RnnsearchError: The prefixes are not a list of strings.
+        """
+        token_prefixes = [self._prefix_reader.read(text) for text in text_list(prefixes)]
         n_best_hypotheses = self._search(token_prefixes, options or self.options())
         completions = []
         for prefix, hypotheses in zip(token_prefixes, n_best_hypotheses, strict=True):

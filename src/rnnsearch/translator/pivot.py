@@ -25,7 +25,7 @@ from rnnsearch.text.alignments import Link
 from rnnsearch.text.attention_words import WordAttention
 from rnnsearch.text.markup.protected import ProtectedType
 from rnnsearch.text.sentences import sentence_spans
-from rnnsearch.text.several_sources import require_texts
+from rnnsearch.text.several_sources import text_list
 from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.translator.context import DocumentOrder
 from rnnsearch.translator.loading import load
@@ -209,8 +209,7 @@ class PivotTranslator:
         self, text: str | list[str], options: SearchOptions | None = None
     ) -> Translation | list[Translation]:
         """Return the best translation of a text of any number of sentences, or of each text of a list."""
-        texts = [text] if isinstance(text, str) else text
-        require_texts(texts)
+        texts = [text] if isinstance(text, str) else text_list(text)
         spans = [sentence_spans(text, self.languages[0]) for text in texts]
         order = self.document_order()
         n_best_lists = order.n_best(*sentences_of(texts, spans), lambda sources: self.n_best(sources, options))

@@ -49,7 +49,7 @@ from rnnsearch.text.markup.marks import MarkedText
 from rnnsearch.text.markup.protected import PROTECTED, ProtectedType
 from rnnsearch.text.prefixes import NO_PREFIX, Prefix
 from rnnsearch.text.sentences import sentence_spans
-from rnnsearch.text.several_sources import SourceText, require_text, require_texts, single_texts
+from rnnsearch.text.several_sources import SourceText, require_text, sentence_list, single_texts, text_list
 from rnnsearch.text.terms import Forms, Glossary, TermMatch, insert_terms
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.translator.alignment import BatchLinks, PairLinks, links_by_rank
@@ -380,8 +380,7 @@ class Translator:
         """
         translator = self.select(source, target)
         translator.require_one_source("translating texts of several sentences")
-        texts = [text] if isinstance(text, str) else text
-        require_texts(texts)
+        texts = [text] if isinstance(text, str) else text_list(text)
         source_language, target_language = translator.languages
         spans = [sentence_spans(text, source_language) for text in texts]
         n_best_lists = translator.n_best_in_order(*sentences_of(texts, spans), options)
@@ -421,7 +420,9 @@ class Translator:
             documents: Number of the document of each sentence; sentences of a document are neighbours.
             options: How to search.
         """
-        return self.document_order().n_best(sentences, documents, lambda sources: self.n_best(sources, options))
+        return self.document_order().n_best(
+            sentence_list(sentences), documents, lambda sources: self.n_best(sources, options)
+        )
 
     def with_context(
         self,
@@ -469,8 +470,7 @@ class Translator:
         for name in protect:
             if name not in PROTECTED:
                 raise RnnsearchError(f"protect {must_be_one_of(PROTECTED, name)}")
-        require_texts(texts)
-        marked_texts = [MarkedText(text, tags) for text in texts]
+        marked_texts = [MarkedText(text, tags) for text in text_list(texts)]
         # Codes of XLIFF are placeholders.
         types = (*protect, "placeholders") if tags else protect
         sources = self.segment([marked.text for marked in marked_texts], types)
@@ -499,11 +499,12 @@ class Translator:
 
         Raises:
             DataError: A text is not valid Unicode, or an array does not fit the model.
-            RnnsearchError: A sentence has texts in other languages than the model's sources, or text in the place of an
-                array or the other way round.
+            RnnsearchError: The sentences are not a list, or one has texts in other languages than the model's sources,
+                or text in the place of an array or the other way round.
             ModelError: The model has several sources, and text is to be protected.
         """
         types = self.protect if protect is None else tuple(protect)
+        texts = sentence_list(texts)
         new_texts = self._named([text for text in texts if not isinstance(text, Segmented)])
         if types and not self.system.arrays:
             self.require_one_source("protecting text")
@@ -539,11 +540,16 @@ class Translator:
         A text without letters is its own only translation (see `copies`).
 
         Raises:
-            RnnsearchError: The number of prefixes or terms differs from that of the sentences, an empty sentence has a
-                prefix, terms are of both types, or a term in any position has a word that is not in the vocabulary.
+            RnnsearchError: The sentences, prefixes or terms are not a list, the number of prefixes or terms differs
+                from that of the sentences, an empty sentence has a prefix, terms are of both types, or a term in any
+                position has a word that is not in the vocabulary.
         """
         options = options or self.options()
         segmented = self.segment(texts)
+        if isinstance(prefixes, str):
+            raise RnnsearchError("prefixes must be a list with a text per sentence; got a text")
+        if terms is not None and (isinstance(terms, str) or any(isinstance(sentence, str) for sentence in terms)):
+            raise RnnsearchError("terms must be a list with a list per sentence; got a text")
         if prefixes is not None and len(prefixes) != len(segmented):
             raise RnnsearchError(f"prefixes must be one per sentence ({len(segmented)}); got {len(prefixes)}")
         if terms is not None and len(terms) != len(segmented):
@@ -700,7 +706,8 @@ class Translator:
         """Return sources with each array as a `NamedArray`.
 
         Raises:
-            RnnsearchError: A source is neither text nor array, or is an array and the model reads only text.
+            RnnsearchError: The sources are not a list, or one is neither text nor array, or is an array and the model
+                reads only text.
         """
 
         def named(source: Any, number: int) -> Any:
@@ -715,7 +722,7 @@ class Translator:
             return None if source is None else named(source, number)
 
         results: list[Any] = []
-        for number, source in enumerate(texts, 1):
+        for number, source in enumerate(sentence_list(texts), 1):
             if isinstance(source, Mapping):
                 results.append({name: optional(one, number) for name, one in source.items()})
             elif isinstance(source, Sequence) and not isinstance(source, str | bytes):
@@ -853,15 +860,16 @@ class Translator:
 
         Raises:
             ModelError: As in `require_alignments`.
-            RnnsearchError: The number of targets differs from that of the sources.
+            RnnsearchError: The sources or targets are not a list, or their numbers differ.
         """
         by = self.require_alignments(by)
+        sources = sentence_list(sources)
+        targets = text_list(targets)
         if len(sources) != len(targets):
             raise RnnsearchError(f"targets must be as many as the sources ({len(sources)}); got {len(targets)}")
         if by == "aligner" and self.aligner is not None:
             own = [source.text if isinstance(source, Segmented) else source for source in sources]
             texts = single_texts(self._named(own), self.sources)
-            require_texts(targets)
             pairs = zip(self.source.segment(texts), self.target.segment(targets), strict=True)
             links = BatchLinks(self.aligner, list(pairs))
             return links.words if unit == "words" else links.tokens
@@ -938,7 +946,8 @@ class Translator:
         self, scorer: Scorer, sources: Sequence[Source | Segmented], targets: Sequence[str]
     ) -> tuple[list[Segmented], list[Segmented], list[Hypothesis]]:
         """Return sources and existing translations as tokens, and the translations as hypotheses of a scorer."""
-        require_texts(targets)
+        sources = sentence_list(sources)
+        targets = text_list(targets)
         new_sources = self._named([source for source in sources if not isinstance(source, Segmented)])
         new = iter(self.system.segment_sources(new_sources))
         source_rows = [self._as_written(source) if isinstance(source, Segmented) else next(new) for source in sources]
