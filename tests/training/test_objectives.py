@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from rnnsearch.config import merge
-from rnnsearch.errors import TrainingError
+from rnnsearch.errors import ModelError, TrainingError
+from rnnsearch.export import onnx
+from rnnsearch.export.engine_file import unsupported_reason
 from rnnsearch.systems.folder import load_system
 from tests.training.toys import ALIGNED, HARD_ATTENTION
 
@@ -14,6 +16,7 @@ CGRU_READOUT = {"decoder": {"type": "cgru", "cell": "gru", "size": 9, "readout":
 SUPERVISED = {"supervision": {"type": "cross-entropy"}}
 ACTOR_CRITIC = {"type": "actor-critic", "critic_size": 4, "critic_updates": 2, "critic_learning_rate": 2.0}
 ACTOR_CRITIC |= {"likelihood": 0.1, "gamma_theta": 0.3, "gamma_phi": 0.2}
+GREEDY_ACTOR = {"type": "greedy-actor", "actor_size": 5, "critic_size": 4, "critic_updates": 2, "samples": 2}
 OBJECTIVES = {
     "doubly stochastic": {"objective": {"doubly_stochastic": 0.1}},
     "fertility": {"objective": {"fertility": {"size": 4, "weight": 0.2}}},
@@ -36,6 +39,7 @@ OBJECTIVES = {
         }
     },
     "actor-critic": {"objective": {"sequence": ACTOR_CRITIC}},
+    "greedy actor": {"objective": {"sequence": GREEDY_ACTOR}, "training": {"begin_from": "first"}},
     "average baseline": merge(HARD_ATTENTION, {"objective": {"reinforce": {"decay": 0.9, "entropy": 0.01}}}),
     "learned baseline": {**HARD_ATTENTION, "objective": {"reinforce": {"baseline": "learned"}}},
     "symmetry with all": {
@@ -48,6 +52,9 @@ OBJECTIVES = {
 @pytest.mark.parametrize("case", OBJECTIVES)
 def test_every_objective_trains_resumes_and_loads(learn, configure, aligned, tmp_path, case, precision):
     tables = merge(ALIGNED, OBJECTIVES[case])
+    if "begin_from" in tables.get("training", {}):
+        learn("first", ALIGNED, data=aligned, max_updates=1)
+        tables = merge(tables, {"training": {"begin_from": str(tmp_path / "first")}})
     recorder = learn("whole", tables, data=aligned, max_updates=5, precision=precision)
     assert len(recorder.updates) == 5
     for end in (3, 5):
@@ -101,3 +108,20 @@ def test_critic_has_a_learning_rate_and_is_left_out_of_other_warm_starts(learn, 
     recorder = learn("likelihood", max_updates=1, begin_from=str(tmp_path / "critic"))
     assert any("warm start" in message for message in recorder.messages)
     assert load_system(tmp_path / "likelihood").model.auxiliary is None
+
+
+def test_only_the_actor_and_its_critic_are_trained(learn, tmp_path):
+    learn("first", max_updates=2)
+    learn("actor", {"objective": {"sequence": GREEDY_ACTOR}}, max_updates=4, begin_from=str(tmp_path / "first"))
+    first = dict(load_system(tmp_path / "first").model.named_parameters())
+    system = load_system(tmp_path / "actor")
+    for name, parameter in system.model.named_parameters():
+        if name in first:
+            assert torch.equal(parameter, first[name])
+        else:
+            assert name.startswith(("actor.", "auxiliary.state_critic."))
+    assert system.model.actor.action.weight.abs().max() > 0
+    assert "an actor" in unsupported_reason(system.config, system.model)
+    assert "the actor that changes its decoder's states" in onnx.unsupported_reason(system.model)
+    with pytest.raises(ModelError, match="posterior attention needs a decoder without an actor"):
+        system.require("posterior")

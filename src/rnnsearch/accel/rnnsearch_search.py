@@ -88,7 +88,8 @@ class NativeRNNsearch:
             return False
         if not is_rnnsearch(decoder) or type(decoder.readout_layer) not in (DeepOutput, TanhOutput):
             return False
-        return type(model.output) is Output and model.lexical is None and model.language_model is None
+        has_only_decoder = model.lexical is None and model.language_model is None and model.actor is None
+        return type(model.output) is Output and has_only_decoder
 
     @staticmethod
     @torch.no_grad()

@@ -155,6 +155,8 @@ def search_unsupported_reason(model: TranslationModel) -> str | None:
         return "it has several sources"
     if model.language_model is not None:
         return "a language model is inside"
+    if model.actor is not None:
+        return "an actor changes the decoder's states"
     if decoder not in DECODER_STEPS:
         return f"the decoder is {decoder.__name__}"
     if output is not Output:

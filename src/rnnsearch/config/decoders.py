@@ -33,6 +33,8 @@ class DecoderConfig(Options):
     """True if attention at a target position is computed before the previous word is read."""
     supports_fusion: ClassVar[bool] = False
     """True if a layer between state and output can also read a language model."""
+    supports_actor: ClassVar[bool] = False
+    """True if an actor can change the state before each step (`models/actor.py`)."""
     copies: ClassVar[bool] = False
     """True if the decoder can also copy source positions, in addition to generating words of the vocabulary."""
     reads_several_sources: ClassVar[bool] = True
@@ -118,6 +120,7 @@ class BahdanauOptions(_Maxout):
     type: Literal["bahdanau"] = "bahdanau"
     query_precedes_word = True
     supports_fusion = True
+    supports_actor = True
     cell: CellName
 
 
@@ -128,6 +131,7 @@ class BahdanauTanhOptions(_Tanh):
     type: Literal["bahdanau-tanh"] = "bahdanau-tanh"
     query_precedes_word = True
     supports_fusion = True
+    supports_actor = True
     cell: CellName
 
 
@@ -140,6 +144,7 @@ class CohnOptions(DecoderConfig):
     type: Literal["cohn"] = "cohn"
     query_precedes_word = True
     supports_fusion = True
+    supports_actor = True
     cell: CellName
     readout_option = "size"
 

@@ -22,7 +22,13 @@ from rnnsearch.config.options import (
     Size,
     Table,
 )
-from rnnsearch.config.sequence import SEQUENCES, ActorCriticOptions, PolicyGradientConfig, SequenceConfig
+from rnnsearch.config.sequence import (
+    SEQUENCES,
+    ActorCriticOptions,
+    GreedyActorOptions,
+    PolicyGradientConfig,
+    SequenceConfig,
+)
 
 
 class FertilityConfig(Table):
@@ -242,7 +248,7 @@ class ObjectiveConfig(Table):
     @property
     def has_parameters(self) -> bool:
         """True if the objective has parameters in the model, which only training uses."""
-        has_networks = isinstance(self.sequence, PolicyGradientConfig | ActorCriticOptions)
+        has_networks = isinstance(self.sequence, PolicyGradientConfig | ActorCriticOptions | GreedyActorOptions)
         return bool(self.fertility or self.reinforce or self.rationale) or has_networks
 
     @property

@@ -35,6 +35,7 @@ from rnnsearch.config.model import MultiwayConfig
 from rnnsearch.config.model_rules import check_language_model, check_translation_model, no_effect
 from rnnsearch.config.options import Options
 from rnnsearch.config.run_file import RunConfig
+from rnnsearch.config.sequence import GreedyActorOptions
 
 Condition = Callable[[RunConfig], bool]
 
@@ -309,6 +310,17 @@ def _trains_output_only(config: RunConfig) -> bool:
     return fusion is not None and fusion.trains_output_only
 
 
+def _trains_actor(config: RunConfig) -> bool:
+    return isinstance(config.objective.sequence, GreedyActorOptions)
+
+
+def _supports_actor(config: RunConfig) -> bool:
+    """Return True if the decoder has one state vector that an actor can change."""
+    decoder = config.translation.decoder
+    cell = getattr(decoder, "cell", None)
+    return decoder.supports_actor and cell is not None and "h" in CELLS[cell].carries
+
+
 def _is_single_layer(config: RunConfig) -> bool:
     model = config.translation
     layers = max(len(encoder.layer_sizes) for encoder in model.encoders.values())
@@ -568,6 +580,11 @@ REQUIRED: tuple[Required, ...] = (
         "for {model.language_model.type} fusion, which does not train the decoder",
     ),
     Required(
+        "training.begin_from",
+        _trains_actor,
+        "for {objective.sequence.type}, which does not train the translation model",
+    ),
+    Required(
         "search.dictionary",
         lambda config: config.search.replace_unknown == "dictionary",
         'for replace_unknown = "dictionary"',
@@ -677,6 +694,12 @@ TRANSLATION_INVALID: tuple[Invalid, ...] = (
             and not isinstance(config.text.tokenizers, str)
         ),
         '"copied" needs one vocabulary for both languages (text.joint = true)',
+    ),
+    Invalid(
+        "objective.sequence.type",
+        lambda config: _trains_actor(config) and not _supports_actor(config),
+        "{objective.sequence.type} needs the decoder bahdanau, bahdanau-tanh or cohn, with another cell than ssru; got "
+        "{model.decoder.type}",
     ),
     Invalid(
         "training.metric",

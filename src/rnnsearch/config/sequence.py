@@ -273,3 +273,28 @@ class ActorCriticOptions(RewardConfig):
     """Rate per update at which the delayed copy of the model approaches the model."""
     gamma_phi: Annotated[float, Field(gt=0.0, le=1.0)] = 1e-3
     """Rate per update at which the target critic approaches the critic."""
+
+
+@SEQUENCES.register
+class GreedyActorOptions(RewardConfig):
+    """Trainable greedy decoding: a small network, the actor, changes the decoder's state before each step, so that
+    greedy translations get a higher reward (Gu, Cho & Li 2017).
+
+    The translation model itself is not trained. The actor is part of the model and is used by every search.
+    """
+
+    type: Literal["greedy-actor"] = "greedy-actor"
+    actor_size: Size = 256
+    """Number of hidden units of the actor."""
+    samples: Size = 4
+    """Number of generated translations per sentence with noise in the actions, in addition to one without."""
+    sigma: Positive = 0.1
+    """Standard deviation of the noise."""
+    tau: Positive = 0.1
+    """Temperature of the critic-aware weights: a lower value trusts the critic only where its error is smallest."""
+    critic_size: Size = 256
+    """Size of the critic, which predicts the reward from the decoder's states."""
+    critic_updates: Count = 1000
+    """Number of updates at the start that train only the critic."""
+    critic_learning_rate: Positive = 1.0
+    """Factor of the learning rate for the critic."""

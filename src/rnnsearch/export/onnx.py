@@ -165,6 +165,8 @@ def _unsupported_parts(model: TranslationModel) -> Iterator[str]:
         yield "words made of characters"
     if model.language_model is not None:
         yield "the language model inside it"
+    if model.actor is not None:
+        yield "the actor that changes its decoder's states"
     if sum(parameter.numel() for parameter in model.parameters()) * 4 >= MAX_FILE_BYTES:
         yield "2 GB of weights"
 

@@ -60,6 +60,8 @@ class Auxiliary(nn.Module):
             self.reward_baseline = REWARD_BASELINES[options.type](options, readout)
         self.actor_critic: nn.Module | None = None
         """The networks of actor-critic training, set by `models/critics.py`, which is above this layer."""
+        self.state_critic: nn.Module | None = None
+        """The critic of an actor in the decoder, set like `actor_critic`."""
 
 
 class Fertility(nn.Module):

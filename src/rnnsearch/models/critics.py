@@ -1,10 +1,11 @@
-"""The critic of actor-critic training, and the delayed copies that its targets are computed from.
+"""Critics: the critic of actor-critic training with its delayed copies, and that of an actor in the decoder.
 
-`systems/translation.py` (`build`) adds them to `model.auxiliary`; `objectives/sequence/actor_critic.py` reads them.
-Their parameters are in checkpoints and model folders under `auxiliary.actor_critic`, but no translation reads them.
-Tests: tests/objectives/sequence/test_actor_critic.py.
+`systems/translation.py` (`build`) adds them to `model.auxiliary`; `objectives/sequence/actor_critic.py` and
+`greedy_actor.py` read them. Their parameters are in checkpoints and model folders under `auxiliary`, but no translation
+reads them. Tests: tests/objectives/sequence/test_actor_critic.py, test_greedy_actor.py.
 
-Axes: B sentences, K hypotheses per sentence, N = B * K rows, I target positions, M tokens of all rows, V vocabulary.
+Axes: B sentences, K hypotheses per sentence, N = B * K rows, I target positions, M tokens of all rows, V vocabulary,
+Z state and context.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rnnsearch.config import ModelConfig
-from rnnsearch.config.sequence import ActorCriticOptions, SequenceConfig
+from rnnsearch.config.sequence import ActorCriticOptions, GreedyActorOptions, SequenceConfig
 from rnnsearch.data.batch import Stream
-from rnnsearch.models.layers import set_role
+from rnnsearch.models.cells import GRU
+from rnnsearch.models.layers import Linear, set_role
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import CharacterCounts, SourceSize, TranslationModel
 from rnnsearch.utils.tensors import at_least_fp32
@@ -69,6 +71,23 @@ def _network_config(size: int) -> ModelConfig:
     )
 
 
+class StateCritic(nn.Module):
+    """C(z), the reward to expect from the states and contexts z of a translation: w^T h_I + b of a GRU over z.
+
+    (Gu, Cho & Li 2017, section 3.2.)
+    """
+
+    def __init__(self, inputs: int, size: int) -> None:
+        super().__init__()
+        self.cell = GRU(inputs, size)
+        self.value = Linear(size, 1, role=0.0)
+
+    def forward(self, z: Float[Tensor, "N I Z"], mask: Bool[Tensor, "N I"]) -> Float[Tensor, "N"]:
+        """Return the values in fp32 or wider."""
+        _, last = self.cell.sequence(z, mask)
+        return at_least_fp32(self.value(last.h)).squeeze(-1)
+
+
 class ActorCriticNetworks(nn.Module):
     """The critic, the target critic and the delayed actor, a copy of the translation model.
 
@@ -92,12 +111,22 @@ class ActorCriticNetworks(nn.Module):
 def add_critic(
     model: TranslationModel, options: SequenceConfig, source: SourceSize, characters: CharacterCounts
 ) -> None:
-    """Add the networks of actor-critic training to a model's auxiliary modules, if the objective needs them."""
-    if not isinstance(options, ActorCriticOptions):
-        return
-    assert model.auxiliary is not None
-    delayed_actor = TranslationModel(model.config, source, model.output.vocabulary, None, characters)
-    model.auxiliary.actor_critic = ActorCriticNetworks(options, delayed_actor)
+    """Add the critic that a sequence objective needs to a model's auxiliary modules, if it needs one.
+
+    Args:
+        model: The model.
+        options: Options of the objective.
+        source: Number of source tokens.
+        characters: Sizes of the character inventories.
+    """
+    if isinstance(options, ActorCriticOptions):
+        assert model.auxiliary is not None
+        delayed_actor = TranslationModel(model.config, source, model.output.vocabulary, None, characters)
+        model.auxiliary.actor_critic = ActorCriticNetworks(options, delayed_actor)
+    elif isinstance(options, GreedyActorOptions):
+        assert model.auxiliary is not None
+        context_size = model.config.decoder.attended_size(model.encoder.annotation_size)
+        model.auxiliary.state_critic = StateCritic(model.decoder.state_size + context_size, options.critic_size)
 
 
 @torch.no_grad()

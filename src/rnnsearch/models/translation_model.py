@@ -21,7 +21,9 @@ from torch import Tensor, nn
 
 from rnnsearch.config import ModelConfig, ObjectiveConfig
 from rnnsearch.config.data import ArrayConfig
+from rnnsearch.config.sequence import GreedyActorOptions
 from rnnsearch.data.batch import EmbeddingInput, Stream
+from rnnsearch.models.actor import Actor
 from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.auxiliary import Auxiliary
 from rnnsearch.models.batch_rng import BatchRng, dropout, word_dropout
@@ -29,6 +31,7 @@ from rnnsearch.models.class_outputs import make_output
 from rnnsearch.models.composition import ComposedEmbedding
 from rnnsearch.models.copying import CopyOutput, Lexical, PointerOutput, Switch, TargetWordTable, copy_positions
 from rnnsearch.models.decoders import DECODERS
+from rnnsearch.models.decoders.bahdanau import Bahdanau
 from rnnsearch.models.decoders.copynet import PSI, CopyNet
 from rnnsearch.models.decoders.decoder import Reading, State
 from rnnsearch.models.encoders import ENCODERS, Encoder
@@ -137,6 +140,12 @@ class TranslationModel(nn.Module):
             assert readout_layer is not None, "`check` requires it"
             readout_layer.add_fusion(self.language_model.size)
 
+        self.actor: Actor | None = None
+        """The network that changes the decoder's state before each step."""
+        if objective is not None and isinstance(objective.sequence, GreedyActorOptions):
+            actor_size = objective.sequence.actor_size
+            self.actor = Actor(actor_size, self.decoder.state_size, context_size, config.embedding)
+
     def make_source_embedding(
         self, source: SourceSize | Mapping[str, SourceSize], characters: CharacterCounts, target: Embedding
     ) -> Embedding | ArrayProjection:
@@ -242,7 +251,12 @@ class TranslationModel(nn.Module):
         if N > B:
             # From one row per sentence to K consecutive rows, with the sentence's dropout masks and noise.
             state = select(state, torch.arange(B, device=previous.device).repeat_interleave(N // B))
-        reading = self.decoder.unroll(self._decoder_inputs(previous, y_prev, memory), state, memory)
+        x = self._decoder_inputs(previous, y_prev, memory)
+        if self.actor is None:
+            reading = self.decoder.unroll(x, state, memory)
+        else:
+            assert isinstance(self.decoder, Bahdanau), "`check` requires it"
+            reading = self.actor.unroll(self.decoder, x, y_prev, state, memory)
         if self.language_model is not None:
             fusion = self.language_model(self.language_model.model.unroll(previous), reading.state)
             reading = reading._replace(fusion=fusion)
@@ -260,17 +274,35 @@ class TranslationModel(nn.Module):
             The readout, the next state, and attention by the name of the source stream (empty without attention). The
             attention is over source positions; that of `unroll` is over annotations.
         """
+        readout, state, reading = self.read(y, state, memories)
+        alpha = {} if reading.alpha is None else self.attention_by_source(reading.alpha, memories)  # [N, J]
+        return readout, state, alpha
+
+    def read(
+        self, y: Int[Tensor, "N"], state: State, memories: Memories, noise: Float[Tensor, "N D"] | None = None
+    ) -> tuple[Float[Tensor, "N R"], State, Reading]:
+        """Compute one target position like `step`, and return the decoder's reading instead of attention.
+
+        Args:
+            y: The previous words.
+            state: The state.
+            memories: The memories.
+            noise: Noise of the actions, for a model with an actor.
+        """
         memory = self.combined(memories)
         y_prev = self.target_embedding(EmbeddingInput(y))  # [N, E]
         decoder_state, language_state = state if isinstance(state, FusedState) else (state, None)
-        state, reading = self.decoder.step(self._decoder_inputs(y, y_prev, memory), decoder_state, memory)
+        x = self._decoder_inputs(y, y_prev, memory)
+        if self.actor is not None:
+            assert isinstance(self.decoder, Bahdanau), "`check` requires it"
+            decoder_state = self.actor.act(self.decoder, x, y_prev, decoder_state, memory, noise)
+        state, reading = self.decoder.step(x, decoder_state, memory)
         if self.language_model is not None:
             h, language_state = self.language_model.model.step(y, language_state)
             reading = reading._replace(fusion=self.language_model(h, reading.state))
             state = FusedState(state, language_state)
-        alpha = {} if reading.alpha is None else self.attention_by_source(reading.alpha, memories)  # [N, J]
         readout = self._readout(y_prev, reading, memory)
-        return self._append_output_inputs(readout, y_prev, reading, memory), state, alpha
+        return self._append_output_inputs(readout, y_prev, reading, memory), state, reading
 
     def log_probs(self, readout: Float[Tensor, "N R"], rows: Int[Tensor, "C"] | None = None) -> Float[Tensor, "N C"]:
         """Return log p(y_i) of every target token, or over the tokens `rows`."""

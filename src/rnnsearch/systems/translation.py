@@ -24,7 +24,7 @@ from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import ModelConfig, ObjectiveConfig, RunConfig
 from rnnsearch.config.data import CONTEXT_SUFFIX
 from rnnsearch.config.outputs import AdaptiveOptions, OutputConfig
-from rnnsearch.config.sequence import ActorCriticOptions
+from rnnsearch.config.sequence import ActorCriticOptions, GreedyActorOptions
 from rnnsearch.data.arrays import ArrayIds
 from rnnsearch.data.batch import Stream
 from rnnsearch.data.characters import same_words, word_characters
@@ -43,6 +43,7 @@ from rnnsearch.objectives import penalties
 from rnnsearch.objectives.contrast import CONTRASTS
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.sequence.actor_critic import critic_networks
+from rnnsearch.objectives.sequence.greedy_actor import state_critic
 from rnnsearch.objectives.sequence.hypotheses import LengthLimit
 from rnnsearch.objectives.sequence.objective import SEQUENCES, Generation, SequenceObjective
 from rnnsearch.search.candidates import ColumnChooser
@@ -175,6 +176,8 @@ class TranslationSystem(Trainable[TranslationModel]):
         if isinstance(self.model, MultiSourceModel):
             reasons["posterior"] = "posterior attention needs a model with one source; this one has several"
             reasons["states"] = "encoder states need a model with one source; this one has several"
+        if self.model.actor is not None:
+            reasons["posterior"] = "posterior attention needs a decoder without an actor; this model has one"
         if self.model.language_model is not None:
             reasons["posterior"] = "posterior attention needs a readout without a language model; this model has one"
         if not options.encoder.selects_words:
@@ -205,10 +208,13 @@ class TranslationSystem(Trainable[TranslationModel]):
     def frozen_parameters(self) -> set[nn.Parameter]:
         """Return the parameters that are not trained: those of `training.transfer.freeze`, and a language model inside.
 
-        With deep fusion, only the readout, the output layer (unless it shares its matrix with the embedding) and the
-        gate are trained.
+        With an actor, only it and its critic are trained. With deep fusion, only the readout, the output layer (unless
+        it shares its matrix with the embedding) and the gate are trained.
         """
         frozen = super().frozen_parameters()
+        if self.model.actor is not None:
+            trained = {*self.model.actor.parameters(), *state_critic(self.model).parameters()}
+            return frozen | {*self.model.parameters()} - trained
         fusion = self.model.language_model
         if fusion is None:
             return frozen
@@ -226,9 +232,12 @@ class TranslationSystem(Trainable[TranslationModel]):
         """Return all parameters in groups; a critic has a separate one, for its learning rate."""
         trained, *others = super().parameter_groups()
         options = self.config.objective.sequence
-        if not isinstance(options, ActorCriticOptions):
+        if isinstance(options, ActorCriticOptions):
+            critic = {*critic_networks(self.model).critic.parameters()}
+        elif isinstance(options, GreedyActorOptions):
+            critic = {*state_critic(self.model).parameters()}
+        else:
             return [trained, *others]
-        critic = {*critic_networks(self.model).critic.parameters()}
         in_order = [parameter for parameter in trained.parameters if parameter in critic]
         rest = [parameter for parameter in trained.parameters if parameter not in critic]
         return [ParameterGroup(rest), ParameterGroup(in_order, options.critic_learning_rate), *others]

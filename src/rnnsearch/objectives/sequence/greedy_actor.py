@@ -1,0 +1,148 @@
+"""Trainable greedy decoding: an actor changes the states of a frozen model (Gu, Cho & Li 2017).
+
+The actor is in `models/actor.py`, its critic in `models/critics.py`. Tests:
+tests/objectives/sequence/test_greedy_actor.py.
+
+Axes: B sentences, K rollouts per sentence, N = B * K, I target positions, D state, H context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rnnsearch.config.registry import implements
+from rnnsearch.config.sequence import GreedyActorOptions
+from rnnsearch.data.batches import Batch
+from rnnsearch.engine.structs import Array
+from rnnsearch.models.critics import StateCritic
+from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.objectives.sequence.actor_critic import CRITIC_LOSS
+from rnnsearch.objectives.sequence.hypotheses import Hypotheses
+from rnnsearch.objectives.sequence.objective import RewardObjective, reward_statistics
+from rnnsearch.search.constraints import NEVER_PRODUCED, max_lengths
+from rnnsearch.search.options import SearchOptions
+from rnnsearch.search.sampling import normal, stream_keys
+from rnnsearch.search.scorer import Sources
+from rnnsearch.text.vocabulary import BOS, EOS, PAD
+from rnnsearch.utils.tensors import select
+
+NUM_ROLLOUTS = "critic.rollouts"
+Noise = Callable[[int], Tensor]
+"""Returns the noise of the actions [N, D] at a target position from 0."""
+
+
+class Rollouts(NamedTuple):
+    """K greedy translations per sentence with the actor."""
+
+    hypotheses: Hypotheses
+    inputs: Float[Tensor, "N I D+H"]
+    """[s_{i-1} + a_i; c_i] at each position, differentiable in the actor."""
+
+
+@implements(GreedyActorOptions)
+class GreedyActor(RewardObjective):
+    """Deterministic policy gradient with critic-aware weights (Gu, Cho & Li 2017, section 3.2).
+
+        actor:  - sum_k w_k C(z_k),  w_k in proportion to exp(-(C(z_k) - R_k)^2 / tau),  with a gradient in z_k only
+        critic: (1 / K) sum_k (C(z_k) - R_k)^2
+
+    z_k are the states and contexts of a greedy translation whose reward is R_k, with the actor's actions; the words are
+    constants. The first translation of a sentence has no noise, the others have noise in their actions, which shows
+    the critic how changes of the states affect the reward. Where the critic is wrong, the actor does not follow it.
+    """
+
+    def before_update(self, update: int, epoch: float) -> None:
+        super().before_update(update, epoch)
+        # Nothing moves the actor while only the critic is trained.
+        self.likelihood_weight = self.options.likelihood if self._trains_actor else 0.0
+
+    @property
+    def _trains_actor(self) -> bool:
+        critic_updates: int = self.options.critic_updates
+        return max(self.update, 1) > critic_updates
+
+    def sequence_loss(self, model: TranslationModel, batch: Batch, seed: int) -> tuple[Tensor, dict[str, Tensor]]:
+        K = self.options.samples + 1
+        noise = exploration_noise(batch.sources, K, seed, self.options.sigma, model.decoder.state_size)
+        limits = max_lengths(batch.sources, SearchOptions(**self.generation.limit._asdict()))
+        rollouts = roll_out(model, batch.sources, K, noise, limits)
+        start = self.start_rewards(rollouts.hypotheses, batch)
+
+        inputs = rollouts.inputs.detach().requires_grad_()
+        values = state_critic(model)(inputs, rollouts.hypotheses.mask)  # [N]
+        rewards = torch.from_numpy(start()).to(values)  # [N]
+        errors = (values - rewards).square().view(-1, K)
+        total = errors.sum() / K
+        if self._trains_actor:
+            weights = torch.softmax(-errors.detach() / self.options.tau, dim=1)  # [B, K]
+            [slopes] = torch.autograd.grad((weights * values.view_as(weights)).sum(), inputs, retain_graph=True)
+            # The chain rule, without a gradient in the critic; padding has slopes of 0.
+            total = total - (slopes * rollouts.inputs).sum()
+        statistics = {
+            CRITIC_LOSS: errors.detach().double().sum(),
+            NUM_ROLLOUTS: values.new_tensor(float(len(values)), dtype=torch.float64),
+            **reward_statistics(rewards.view(-1, K)[:, 0]),
+        }
+        return total, statistics
+
+    def report(self, statistics: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the rewards of the translations without noise, and the critic's mean squared error."""
+        return {**super().report(statistics), "critic_loss": statistics[CRITIC_LOSS] / statistics[NUM_ROLLOUTS]}
+
+
+def state_critic(model: TranslationModel) -> StateCritic:
+    """Return the critic of a model's actor."""
+    assert model.auxiliary is not None
+    critic = model.auxiliary.state_critic
+    assert isinstance(critic, StateCritic)
+    return critic
+
+
+def exploration_noise(sources: Sources, copies: int, seed: int, sigma: float, size: int) -> Noise:
+    """Return N(0, sigma^2) noise, which depends on the source, the copy and the seed; 0 for the first copy."""
+    keys = stream_keys(sources, copies, seed)
+    device = next(iter(sources.values())).ids.device
+
+    def noise(position: int) -> Tensor:
+        values = sigma * normal(keys, size, position)  # [N, D]
+        values[::copies] = 0.0
+        return torch.from_numpy(values).to(device)
+
+    return noise
+
+
+def roll_out(model: TranslationModel, sources: Sources, copies: int, noise: Noise, limits: Array) -> Rollouts:
+    """Return greedy translations with the actor and noise in its actions.
+
+    Args:
+        model: A model with an actor.
+        sources: B sentences.
+        copies: K.
+        noise: Noise of the actions.
+        limits: Maximum length [B] of each translation, without EOS.
+    """
+    memories = model.encode(sources)
+    rows = torch.arange(len(limits), device=model.device).repeat_interleave(copies)
+    state = select(model.start(memories), rows)
+    max_length = torch.from_numpy(limits).to(model.device).index_select(0, rows)  # [N]
+    never = torch.tensor(sorted(NEVER_PRODUCED), device=model.device)
+    y = torch.full_like(rows, BOS)
+    is_done = torch.zeros_like(rows, dtype=torch.bool)
+    tokens = []
+    inputs = []
+    for position in range(int(limits.max())):
+        readout, state, reading = model.read(y, state, memories, noise(position))
+        inputs.append(torch.cat([reading.state, reading.context.to(reading.state)], dim=-1))
+        with torch.no_grad():
+            y = model.output.logits(readout).index_fill(1, never, -torch.inf).argmax(1)
+        tokens.append(y.masked_fill(is_done, PAD))
+        is_done = is_done | (y == EOS) | (position + 1 >= max_length)
+        if is_done.all():
+            break
+    ids = torch.stack(tokens, dim=1)
+    return Rollouts(Hypotheses(ids, torch.zeros(ids.shape, device=ids.device)), torch.stack(inputs, dim=1))
