@@ -169,17 +169,37 @@ def test_hierarchical_encoder_equals_loops_over_sentences_and_words(cell, drawn,
     x = numbers(3, 7, 3)
     encoded = encoder.encode_sentences(x, lengths_mask(torch.tensor(lengths), 7), separators)
     for b, last_positions in enumerate(ends):
-        assert encoded.mask[b].nonzero()[:, 0].tolist() == last_positions
+        assert encoded.origin.fraction[b].nonzero()[:, 0].tolist() == last_positions
+        assert encoded.origin.position[b, last_positions].tolist() == list(range(len(last_positions)))
+        assert encoded.mask[b].tolist() == [k < len(last_positions) for k in range(3)]
         starts = [0, *[end + 1 for end in last_positions[:-1]]]
         vectors = []
         for start, end in zip(starts, last_positions, strict=True):
             states = paper.read(cell, within(p, "word_cell"), x[b, start : end + 1].numpy(), 4)
             vectors.append(states[-1][0])
         states = paper.read(cell, within(p, "sentence_cell"), np.stack(vectors), 4)
-        close(encoded.annotations[b, last_positions], np.stack([state[0] for state in states]))
+        close(encoded.annotations[b, : len(states)], np.stack([state[0] for state in states]))
         close(encoded.summary[b], states[-1][0])
         for part, expected in zip(encoded.finals[0], states[-1], strict=True):
             close(part[b], expected)
+
+
+def test_hierarchical_encoder_may_have_more_annotations_than_sentences(drawn, numbers, monkeypatch):
+    """On a GPU, it has as many as there are positions."""
+    encoder, _ = drawn(make(type="hierarchical", cell="gru"))
+    x, separators = numbers(2, 6, 3), torch.tensor([[0, 1, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0]], dtype=torch.bool)
+    mask = lengths_mask(torch.tensor([5, 2]), 6)
+    fewest = encoder.encode_sentences(x, mask, separators)
+    monkeypatch.setattr("rnnsearch.models.encoders.max_sentences", lambda is_end: is_end.shape[1])
+    most = encoder.encode_sentences(x, mask, separators)
+    assert (fewest.mask.shape[1], most.mask.shape[1]) == (2, 6)
+    assert torch.equal(most.mask[:, :2], fewest.mask) and not most.mask[:, 2:].any()
+    alphas = torch.tensor([[0.25, 0.75], [1.0, 0.0]])
+    close(most.annotations[:, :2][fewest.mask], fewest.annotations[fewest.mask].detach().numpy())
+    close(most.summary, fewest.summary.detach().numpy())
+    expected = torch.tensor([[0, 0.25, 0, 0, 0.75, 0], [0, 1.0, 0, 0, 0, 0]])
+    assert torch.equal(fewest.origin.to_source(alphas), expected)
+    assert torch.equal(most.origin.to_source(torch.nn.functional.pad(alphas, (0, 4))), expected)
 
 
 def test_hierarchical_encoder_does_not_read_padding(drawn, numbers):
@@ -188,5 +208,6 @@ def test_hierarchical_encoder_does_not_read_padding(drawn, numbers):
     separators[0, 1] = True
     whole = encoder.encode_sentences(x, lengths_mask(torch.tensor([4, 6]), 6), separators)
     alone = encoder.encode_sentences(x[:1, :4], lengths_mask(torch.tensor([4]), 4), separators[:1, :4])
-    close(whole.annotations[:1, :4][whole.mask[:1, :4]], alone.annotations[alone.mask].detach().numpy())
+    assert alone.mask.all() and whole.mask[0].tolist() == alone.mask[0].tolist()
+    close(whole.annotations[:1], alone.annotations.detach().numpy())
     close(whole.summary[0], alone.summary[0].detach().numpy())

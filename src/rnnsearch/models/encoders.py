@@ -317,9 +317,11 @@ class Hierarchical(Encoder):
     """An encoder of several sentences with a layer of words and one of sentences (Sordoni et al. 2015).
 
     Within sentence k, h_j = f(x_j, h_{j-1}) from a zero state, and its last state v_k is the input of the upper layer,
-    s_k = g(v_k, s_{k-1}). Sentence k has one annotation, s_k, at its last position; the mask is False at the others.
-    The summary is the last s_k.
+    s_k = g(v_k, s_{k-1}). The annotations are the states s_k, one per sentence; `Encoded.origin` assigns each to the
+    last position of its sentence. The summary is the last s_k.
     """
+
+    merges_positions = True
 
     def __init__(self, options: HierarchicalOptions, embedding: int, dropout: DropoutConfig | None = None) -> None:
         super().__init__(options, embedding, dropout)
@@ -338,10 +340,12 @@ class Hierarchical(Encoder):
         # The order of the calls fixes the random numbers (see `BatchRng`).
         word_mask = dropout_mask(rng, self.state_dropout, x, self.word_cell.size)
         sentence_mask = dropout_mask(rng, self.state_dropout, x, self.sentence_cell.size)
-        words = self._read_words(x, is_start, word_mask)
-        # The state changes only at the ends of sentences, and keeps its value in between.
-        states, last = self.sentence_cell.run(self.sentence_cell.inputs(words), is_end, recurrent_mask=sentence_mask)
-        return Encoded(states, is_end, last.h, (last,))
+        words = self._read_words(x, is_start, word_mask)  # [B, J, D]
+        vectors, is_sentence = sentence_vectors(words, is_end)  # [B, K, D]
+        states, last = self.sentence_cell.sequence(vectors, is_sentence, recurrent_mask=sentence_mask)
+        # Positions after the last sentence have the fraction 0, so that their index does not matter.
+        position = (is_start.cumsum(1) - 1).clamp(max=vectors.shape[1] - 1)
+        return Encoded(states, is_sentence, last.h, (last,), Origin(position, is_end.double()))
 
     def _read_words(
         self, x: Embedded, is_start: Mask, recurrent_mask: Float[Tensor, "B D"] | None
@@ -358,6 +362,24 @@ class Hierarchical(Encoder):
             state = cell.step(gates_j, state, recurrent_mask)
             outputs.append(state.h)
         return torch.stack(outputs, dim=1)
+
+
+def sentence_vectors(words: Float[Tensor, "B J D"], is_end: Mask) -> tuple[Float[Tensor, "B K D"], Bool[Tensor, "B K"]]:
+    """Return the states at the ends of sentences, in their order, and a mask that is True on real ones."""
+    K = max_sentences(is_end)
+    # Move the ends to the front, in their order.
+    order = (~is_end).to(torch.uint8).argsort(stable=True, dim=1)[:, :K]
+    vectors = words.gather(1, order[:, :, None].expand(-1, -1, words.shape[2]))
+    return vectors, torch.arange(K, device=words.device) < is_end.sum(1, keepdim=True)
+
+
+def max_sentences(is_end: Mask) -> int:
+    """Return the largest number of sentences of a row, at least 1.
+
+    On a GPU it is that of positions, because the host would have to wait for the number, which recorded kernels cannot
+    do.
+    """
+    return max(1, int(is_end.sum(1).max())) if is_end.device.type == "cpu" else is_end.shape[1]
 
 
 def concat_pairs(x: Embedded, mask: Mask) -> tuple[Float[Tensor, "B half E2"], Bool[Tensor, "B half"]]:
