@@ -103,6 +103,8 @@ def toy_tables(text: str) -> dict[str, Any]:
             del tables["data"][f"{part}_size"]
     if "tokenizers" in tables["text"]:
         del tables["text"]["vocabulary"]
+    if whole.get("objective", {}).get("sequence", {}).get("type") == "bso":
+        tables["training"] |= {"metric": "bleu", "dev_bleu": True}
     if whole["model"].get("kind") == "language-model":
         del tables["search"]
         return {**tables, "model": {"embedding": 6, "network": {**whole["model"]["network"], "size": 6}}}

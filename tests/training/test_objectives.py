@@ -40,6 +40,11 @@ OBJECTIVES = {
     },
     "actor-critic": {"objective": {"sequence": ACTOR_CRITIC}},
     "greedy actor": {"objective": {"sequence": GREEDY_ACTOR}, "training": {"begin_from": "first"}},
+    "beam search": {
+        "objective": {"sequence": {"type": "bso", "beam": 3, "epochs_per_beam": 0.1, "cost": "bleu"}},
+        "search": {"length_penalty": 0.0, "stop": "top"},
+        "training": {"metric": "bleu", "dev_bleu": True},
+    },
     "average baseline": merge(HARD_ATTENTION, {"objective": {"reinforce": {"decay": 0.9, "entropy": 0.01}}}),
     "learned baseline": {**HARD_ATTENTION, "objective": {"reinforce": {"baseline": "learned"}}},
     "symmetry with all": {

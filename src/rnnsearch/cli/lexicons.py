@@ -235,7 +235,9 @@ def calibrate(model: Model, source: SourceFile, reference: TargetFile, hardware:
     # `load` also accepts an engine file and a multi-way model, to which nothing can be added.
     config = load_translation_config(model)
     sources, references = read_sources(source, reference, config.data.sources, config.data.arrays)
-    calibration = learn_calibration(load(model, hardware.device).translate(sources), references)
+    translator = load(model, hardware.device)
+    translator.system.require("probabilities")
+    calibration = learn_calibration(translator.translate(sources), references)
     with locked(model):
         calibration.save(model / CALIBRATION_FILE)
     print_message(

@@ -257,6 +257,11 @@ class ObjectiveConfig(Table):
         return not (self.partition is None and self.shortlist is None and self.contrast is None)
 
     @property
+    def normalises_scores(self) -> bool:
+        """True if the model's scores of tokens are log-probabilities, False if they are sums without a softmax."""
+        return self.sequence is None or self.sequence.normalised
+
+    @property
     def aligns_previous_word(self) -> bool:
         """True if the alignment of a target token is in the attention weights of the next step."""
         return self.supervision is not None and self.supervision.word == "read"

@@ -713,6 +713,24 @@ TRANSLATION_INVALID: tuple[Invalid, ...] = (
         "source token; got {search.max_ratio:g}",
     ),
     Invalid(
+        "search.length_penalty",
+        lambda config: not config.objective.normalises_scores and config.search.length_penalty > 0,
+        'must be 0 with objective.sequence.type = "{objective.sequence.type}", whose scores are not normalised; got '
+        "{search.length_penalty:g}",
+    ),
+    Invalid(
+        "search.stop",
+        lambda config: not config.objective.normalises_scores and config.search.stop != "top",
+        'must be "top" with objective.sequence.type = "{objective.sequence.type}", whose search in training stops so; '
+        'got "{search.stop}"',
+    ),
+    Invalid(
+        "training.metric",
+        lambda config: not config.objective.normalises_scores and config.training.metric == "nll",
+        'must be "bleu" or "aer" with objective.sequence.type = "{objective.sequence.type}", which does not lower the '
+        'NLL; got "nll"',
+    ),
+    Invalid(
         "search.language_model",
         lambda config: is_used(config, "search.language_model"),
         "cannot be set in a run file; `rnnsearch tune` writes it to a model folder; remove it",

@@ -76,6 +76,8 @@ class SequenceConfig(Options):
     the method's loss. With 0, that loss is computed only for reports."""
     uses_reward: ClassVar[bool] = False
     """True if translations are scored by `reward`."""
+    normalised: ClassVar[bool] = True
+    """False if the model's scores of tokens are no log-probabilities."""
 
 
 class RewardConfig(SequenceConfig):
@@ -298,3 +300,29 @@ class GreedyActorOptions(RewardConfig):
     """Number of updates at the start that train only the critic."""
     critic_learning_rate: Positive = 1.0
     """Factor of the learning rate for the critic."""
+
+
+@SEQUENCES.register
+class BeamSearchOptimisationOptions(SequenceConfig):
+    """Beam-search optimisation: the reference stays in the beam of a search, by a margin (Wiseman & Rush 2016).
+
+    The scores of translations are sums of output scores without a softmax, in search, too, so that they are no
+    probabilities. Needs `search.length_penalty = 0.0`, `search.stop = "top"` and `training.metric = "bleu"`.
+    """
+
+    type: Literal["bso"] = "bso"
+    beam: Annotated[int, Field(ge=2, le=100)] = 6
+    """Maximum beam of the search in training; 1 more than `search.beam` in the paper."""
+    first_beam: Annotated[int, Field(ge=2, le=100)] = 2
+    """Beam of the first epochs; at most `beam`."""
+    epochs_per_beam: Positive = 2.0
+    """Epochs after which the beam grows by 1."""
+    cost: Literal["constant", "bleu"] = "constant"
+    """Factor of each violation of the margin: 1, or 1 - smoothed BLEU of the tokens since the last one."""
+    normalised: ClassVar[bool] = False
+
+    @model_validator(mode="after")
+    def _validate(self) -> BeamSearchOptimisationOptions:
+        if self.first_beam > self.beam:
+            raise ValueError(f"must have a first_beam of at most beam ({self.beam}); got {self.first_beam}")
+        return self

@@ -157,6 +157,7 @@ def unsupported_settings(config: RunConfig) -> str:
     is_unsupported = {
         f'search.length_norm = "{search.length_norm}"': search.length_norm not in ENGINE_NORMS,
         f'search.stop = "{search.stop}"': search.stop != "bound",
+        "scores that are not normalised (objective.sequence)": not config.objective.normalises_scores,
         "search.ensemble": search.ensemble is not None,
         "search.language_model": search.language_model is not None,
         "search.no_repeat_ngram": search.no_repeat_ngram > 0,

@@ -62,12 +62,21 @@ TORCH_TF32_PRODUCTS = "PyTorch, tf32"
 """Descriptions of scorers without native code."""
 
 
-def fastest_scorer(model: TranslationModel, precision: str = "auto") -> FastestScorer:
-    """Return the fastest Scorer of a model on its device, with matrix products in `precision` (see `native_dtype`)."""
+def fastest_scorer(model: TranslationModel, precision: str = "auto", normalised: bool = True) -> FastestScorer:
+    """Return the fastest Scorer of a model on its device.
+
+    Args:
+        model: The model.
+        precision: Precision of matrix products (see `native_dtype`).
+        normalised: False if scores are those of the output layer without a softmax.
+    """
     dtype = native_dtype(model.device, precision)
     if dtype is None:
-        return torch_scorer(ModelScorer, model, precision)
+        return torch_scorer(ModelScorer, model, precision, normalised)
     native, reason = _native_search(model, dtype)
+    if native is not None and not normalised:
+        description = f"native steps, {dtype.name.lower()} (no native search: its scores are not normalised)"
+        return FastestScorer(NativeStepScorer(native, normalised=False), description)
     if native is not None:
         in_one_call = native.searches_in_one_call and _one_call_problem(model, type(native)) is None
         scorer = NativeScorer(native) if in_one_call else NativeStepScorer(native)
@@ -75,7 +84,7 @@ def fastest_scorer(model: TranslationModel, precision: str = "auto") -> FastestS
     native_products = packed_model(model, dtype)
     assert native_products is not None
     description = f"native products, {dtype.name.lower()} (no native search: {reason})"
-    return FastestScorer(ModelScorer(native_products), description)
+    return FastestScorer(ModelScorer(native_products, normalised=normalised), description)
 
 
 def _native_search(model: TranslationModel, dtype: DType) -> tuple[NativeModel | None, str]:
@@ -169,16 +178,16 @@ AnyModel = TypeVar("AnyModel", bound=TranslationModel | LanguageModel)
 class _TorchScorer(ABC, Generic[AnyModel]):
     """Scorer of a model in PyTorch; a subclass starts the model and runs one step up to the output layer."""
 
-    normalised = True
-
-    def __init__(self, model: AnyModel, tf32: bool = False) -> None:
+    def __init__(self, model: AnyModel, tf32: bool = False, normalised: bool = True) -> None:
         """Create a scorer.
 
         Args:
             model: A model in evaluation mode.
             tf32: Round the operands of matrix products to TF32 on a GPU.
+            normalised: False if scores are those of the output layer without a softmax.
         """
         self._model = model
+        self.normalised = normalised
         self._products: AbstractContextManager[None] = TF32_PRODUCTS if tf32 else nullcontext()
         self.vocabulary = model.output.vocabulary
 
@@ -194,8 +203,8 @@ class _TorchScorer(ABC, Generic[AnyModel]):
 
     @property
     def recording_key(self) -> object:
-        """The precision of products."""
-        return self._products is TF32_PRODUCTS
+        """The precision of products, and the type of scores."""
+        return self._products is TF32_PRODUCTS, self.normalised
 
     def recorded_weights(self) -> Sequence[Tensor]:
         """Return all parameters and buffers of the model."""
@@ -214,7 +223,7 @@ class _TorchScorer(ABC, Generic[AnyModel]):
             readout, state, alpha = self._readout(y.masked_fill(y >= self.vocabulary, UNK), state, memory.encoded)
             # Native row operations (`ops/rows.py`) read contiguous fp32.
             logits = memory.logits(readout).float().contiguous()  # [N, C]
-        return Step(logits, state, alpha, rows.log_sum_exp(logits))
+        return Step(logits, state, alpha, rows.log_sum_exp(logits) if self.normalised else None)
 
     def map_hidden(self, state: Any, function: Callable[[Tensor], Tensor]) -> Any:
         return map_hidden(function, state)
@@ -249,11 +258,13 @@ class LanguageScorer(_TorchScorer[LanguageModel]):
         return readout, state, {}
 
 
-def torch_scorer(scorer: type[ModelScorer] | type[LanguageScorer], model: Any, precision: str) -> FastestScorer:
+def torch_scorer(
+    scorer: type[ModelScorer] | type[LanguageScorer], model: Any, precision: str, normalised: bool = True
+) -> FastestScorer:
     """Return a scorer in PyTorch, whose products are in TF32 on a GPU if `precision` is auto."""
     if precision == "auto" and model.device.type == "cuda":
-        return FastestScorer(scorer(model, tf32=True), TORCH_TF32_PRODUCTS)
-    return FastestScorer(scorer(model), TORCH_PRODUCTS)
+        return FastestScorer(scorer(model, tf32=True, normalised=normalised), TORCH_TF32_PRODUCTS)
+    return FastestScorer(scorer(model, normalised=normalised), TORCH_PRODUCTS)
 
 
 @runtime_checkable
@@ -303,11 +314,12 @@ class _NativeMemory(NamedTuple):
 class NativeStepScorer:
     """Scorer of a translation model in native code on the CPU, step by step."""
 
-    normalised = True
     device = torch.device("cpu")
 
-    def __init__(self, native: NativeModel) -> None:
+    def __init__(self, native: NativeModel, normalised: bool = True) -> None:
+        """Create a scorer; with `normalised` False, scores are those of the output layer without a softmax."""
         self._native = native
+        self.normalised = normalised
         self.vocabulary = native.output.struct.outputs
 
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
@@ -316,7 +328,8 @@ class NativeStepScorer:
 
     def step(self, memory: Any, state: Any, y: Tensor) -> Step:
         logits, norm, state, alpha = self._native.step(memory.encoded, state, y, memory.output)
-        return Step(logits, state, {} if alpha is None else {memory.source: alpha}, norm)
+        attention = {} if alpha is None else {memory.source: alpha}
+        return Step(logits, state, attention, norm if self.normalised else None)
 
     def map_hidden(self, state: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
         state = state.clone()  # the argument must not be modified
@@ -331,7 +344,7 @@ class NativeStepScorer:
 
 
 class NativeScorer(NativeStepScorer):
-    """A `NativeStepScorer` that also searches a whole batch in one call."""
+    """A `NativeStepScorer` that also searches a whole batch in one call, with normalised scores."""
 
     def greedy(
         self, sources: Sources, columns: Tensor | None, max_length: Array, banned: Sequence[int]

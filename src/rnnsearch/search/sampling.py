@@ -47,6 +47,8 @@ class Variant(ABC):
     """True if equal translations of several copies count once."""
     rescored: ClassVar[bool] = False
     """True if the translations are scored again by the original scorer."""
+    needs_probabilities: ClassVar[bool] = False
+    """True if translations are sampled, so that scores must be log-probabilities."""
 
     def default_beam(self, model_beam: int, n_best: int) -> int:
         """Return the beam if the user does not set one; `model_beam` is the model's default."""
@@ -107,6 +109,7 @@ class Sampling(Variant):
     seed: int = 1
     """Seed of the random numbers."""
     name: ClassVar[str] = "samples"
+    needs_probabilities: ClassVar[bool] = True
     distinct: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -41,6 +41,7 @@ class Stochastic(Variant):
     seed: int = 1
     """Seed of the noise."""
     name: ClassVar[str] = "a stochastic beam"
+    needs_probabilities: ClassVar[bool] = True
     distinct: ClassVar[bool] = False  # they are distinct anyway
 
     def __post_init__(self) -> None:

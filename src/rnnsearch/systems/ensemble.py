@@ -80,8 +80,9 @@ class EnsembleSystem(System[Any]):
         """
         first, *others = members
         for number, member in enumerate(members, start=1):
-            if not member.can("translate"):
-                raise ModelError(f"model {number} of the ensemble: {member.unsupported['translate']}")
+            for ability in ("translate", "probabilities"):
+                if ability in member.unsupported:
+                    raise ModelError(f"model {number} of the ensemble: {member.unsupported[ability]}")
         for number, other in enumerate(others, start=2):
             require_single_model(other, number)
             cls._require_compatible(first, other, f"model {number} of the ensemble")

@@ -58,6 +58,7 @@ Ability = Literal[
     "spell",  # spell words outside the vocabulary
     "copy",  # tell which source words were copied
     "choose",  # select the source words that the decoder sees
+    "probabilities",  # score tokens by log-probabilities
 ]
 
 

@@ -184,6 +184,11 @@ class TranslationSystem(Trainable[TranslationModel]):
             reasons["choose"] = "this needs the rationale encoder; this model's encoder reads every word"
         if self.model.speller is None:
             reasons["spell"] = "this needs a model with model.target_characters; it has none"
+        if not self.config.objective.normalises_scores:
+            reasons["probabilities"] = (
+                "this needs a model whose scores are log-probabilities; those of this model are not normalised "
+                '(objective.sequence.type = "bso")'
+            )
         if not decoder.copies:
             reasons["copy"] = "this needs a decoder that copies (copynet); this model's does not"
         if not decoder.attends:
@@ -293,11 +298,11 @@ class TranslationSystem(Trainable[TranslationModel]):
             # The embeddings of all words in the vocabulary are composed once, not once per batch.
             assert isinstance(model.source_embedding, ComposedEmbedding)
             model = model.with_source_embedding(model.source_embedding.precompute(inventory.known))
-        fastest = fastest_scorer(model, precision)
+        fastest = fastest_scorer(model, precision, self.can("probabilities"))
         return fastest._replace(scorer=self._averaged(fastest.scorer))
 
     def reference_scorer(self) -> Scorer:
-        return self._averaged(ModelScorer(self.model))
+        return self._averaged(ModelScorer(self.model, normalised=self.can("probabilities")))
 
     def _averaged(self, scorer: Scorer) -> Scorer:
         """Return the scorer of several sources by `search.averaging`, given that of the model."""

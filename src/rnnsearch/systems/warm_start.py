@@ -95,6 +95,8 @@ def load_teacher(student: System[Any]) -> TranslationModel:
     for option, is_used in unsupported.items():
         if is_used:
             raise ModelError(f"{folder}: must be one model that reads and writes only tokens ({path}); got {option}")
+    if "probabilities" in teacher.unsupported:
+        raise ModelError(f"{folder}: cannot be a teacher ({path}): {teacher.unsupported['probabilities']}")
     # Checked in addition to the tokens, because both languages of a joint vocabulary have the same ones.
     if teacher.direction != student.direction:
         must = f"must translate {_direction_name(student.direction)}, like this run"

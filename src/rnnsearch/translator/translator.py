@@ -252,8 +252,8 @@ class Translator:
 
         Raises:
             TypeError: An option is unknown.
-            RnnsearchError: The beam is smaller than `n_best`, or a banned phrase is empty or cannot be banned because
-                unknown words are replaced.
+            RnnsearchError: The beam is smaller than `n_best`, a banned phrase is empty or cannot be banned because
+                unknown words are replaced, or the model has no probabilities for the variant or a length penalty.
         """
         search = self.config.search
         annotation = self.system.annotation
@@ -262,7 +262,7 @@ class Translator:
             raise RnnsearchError(f"beam must be at least n_best ({n_best}); got {beam}")
         if beam is None:
             beam = max(search.beam, n_best) if variant is None else variant.default_beam(search.beam, n_best)
-        return SearchOptions.from_config(
+        options = SearchOptions.from_config(
             search,
             beam=beam,
             # Annotations are further tokens of each word, so the limits grow with them.
@@ -274,6 +274,13 @@ class Translator:
             variant=variant,
             **overrides,
         )
+        if not self.system.can("probabilities"):
+            if variant is not None and variant.needs_probabilities:
+                self.system.require("probabilities")
+            if options.length_penalty > 0:
+                must = "length_penalty must be 0 for a model whose scores are not normalised"
+                raise RnnsearchError(f"{must}; got {options.length_penalty:g}")
+        return options
 
     # Translation.
 
@@ -883,6 +890,9 @@ class Translator:
     ) -> list[Translation]:
         """Score existing translations by forced decoding in fp32.
 
+        Scores are those of the search; of a model without probabilities (`[objective.sequence]` with type "bso"), they
+        are not log-probabilities.
+
         Args:
             sources: Source sentences, possibly with contexts (see `with_context`), or arrays.
             targets: Their translations.
@@ -917,7 +927,11 @@ class Translator:
         Args:
             sources: Source sentences, possibly with contexts (see `with_context`), or arrays.
             targets: Their translations.
+
+        Raises:
+            ModelError: The model has no probabilities.
         """
+        self.system.require("probabilities")
         _, _, hypotheses = self._force_decode(self.system.reference_scorer(), sources, targets)
         return [hypothesis.log_prob for hypothesis in hypotheses]
 
@@ -925,7 +939,11 @@ class Translator:
         """Return -log p(target | source) of existing translations per token, EOS included, in nats.
 
         This uses the fast scorer of the search, in its precision, and is several times as fast as `score`.
+
+        Raises:
+            ModelError: The model has no probabilities.
         """
+        self.system.require("probabilities")
         _, _, hypotheses = self._force_decode(self.search.scorer, sources, targets)
         return [-hypothesis.log_prob / (len(hypothesis.ids) + 1) for hypothesis in hypotheses]
 

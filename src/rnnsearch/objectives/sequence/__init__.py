@@ -7,6 +7,7 @@ scores them, and the other modules have one method or family of methods each.
 from __future__ import annotations
 
 from rnnsearch.objectives.sequence import actor_critic as actor_critic  # these register their methods
+from rnnsearch.objectives.sequence import beam_optimisation as beam_optimisation
 from rnnsearch.objectives.sequence import greedy_actor as greedy_actor
 from rnnsearch.objectives.sequence import policy_gradient as policy_gradient
 from rnnsearch.objectives.sequence import reinforce as reinforce
