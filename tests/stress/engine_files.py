@@ -166,7 +166,9 @@ def main(arguments: list[str] | None = None) -> int:
             environment |= {"LD_PRELOAD": libasan, "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1"}
         else:
             sys.stderr.write("running without AddressSanitizer\n")
-        command = [sys.executable, "-m", __spec__.name, "--count", str(options.count), "--seed", str(options.seed)]
+        command = [sys.executable, "-m", __spec__.name]
+        for name in ("count", "minutes", "seed"):
+            command += [f"--{name}", str(getattr(options, name))]
         return subprocess.run(command, check=False, env=environment).returncode
 
 

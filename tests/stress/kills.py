@@ -1,18 +1,20 @@
 """Kill training runs before every system call that changes their files, resume them and compare the results.
 
-`python -m tests.stress.kills` tries every such call, `--every 5` every fifth. Python's audit events report the calls; a
-forked child exits at one of them without any clean-up, as if by SIGKILL. The resumed run must end with the same files,
-bit for bit, as an uninterrupted one.
+`python -m tests.stress.kills` tries every such call, `--every 5` every fifth, and `--minutes 5` stops after that time.
+Python's audit events report the calls; a forked child exits at one of them without any clean-up, as if by SIGKILL. The
+resumed run must end with the same files, bit for bit, as an uninterrupted one.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -162,13 +164,17 @@ def main(arguments: list[str] | None = None) -> int:
     """Kill and resume runs; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--every", type=int, default=1, help="kill at every N-th change only")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="stop after this time [default: no limit]")
     options = parser.parse_args(arguments)
     kills = 0
     failures = list[str]()
+    deadline = time.monotonic() + 60 * options.minutes
     for number, training in enumerate(TRAINING):
         with tempfile.TemporaryDirectory() as folder:
             runs = Runs(Path(folder) / "runs", training)
             for at in range(1 + number, runs.count_changes() + 1, options.every):
+                if time.monotonic() > deadline:
+                    break
                 kills += 1
                 failure = runs.failure_when_killed(at)
                 if failure is not None:

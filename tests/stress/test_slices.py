@@ -23,3 +23,10 @@ def test_slice_has_no_failures(stress_test):
     result = subprocess.run(command, check=False, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.strip().endswith("0 failures")
+
+
+def test_time_limit_ends_a_stress_test():
+    command = [sys.executable, "-m", "tests.stress.run_files", "--minutes", "0.01"]
+    result = subprocess.run(command, check=False, capture_output=True, text=True)
+    tried = int(result.stdout.split()[0].replace(",", ""))
+    assert 0 < tried < 1_000_000
