@@ -176,6 +176,14 @@ def test_mixer_begins_with_the_likelihood_and_ends_with_reinforce(make, batches)
     assert torch.equal(late.total, reinforced.total)
 
 
+@pytest.mark.parametrize("epochs", [0, 1])
+def test_mixer_has_a_gradient_before_the_first_update(make, batches, epochs):
+    # Training times a pass to estimate its duration.
+    model = make_reinforced(make, "learned", "mixer")
+    objective = Mixer(options_of("learned", MixerOptions, cross_entropy_epochs=epochs), Likelihood(), GENERATION)
+    assert float(gradient(model, objective(model, batches([0, 1]), BatchRng(1)).total).norm()) > 0
+
+
 @pytest.mark.parametrize("method", ["reinforce", "mixer"])
 @pytest.mark.parametrize("baseline", BASELINES)
 def test_splitting_a_batch_changes_nothing(make, batches, baseline, method):

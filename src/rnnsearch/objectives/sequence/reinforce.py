@@ -125,12 +125,16 @@ class Mixer(SequenceReinforce):
 
     def __init__(self, options: MixerOptions, likelihood: Likelihood, generation: Generation) -> None:
         super().__init__(options, likelihood, generation)
-        self.delta = 0
+        self.delta = mixer_delta(options, 0.0)
         """Number of tokens at the end of a reference that are sampled."""
+        self._set_likelihood_weight()
 
     def before_update(self, update: int, epoch: float) -> None:
         super().before_update(update, epoch)
         self.delta = mixer_delta(self.options, epoch)
+        self._set_likelihood_weight()
+
+    def _set_likelihood_weight(self) -> None:
         self.likelihood_weight = self.options.likelihood + (self.delta == 0)
 
     def sequence_loss(self, model: TranslationModel, batch: Batch, seed: int) -> tuple[Tensor, dict[str, Tensor]]:
