@@ -14,7 +14,13 @@ from rnnsearch.data.batch import Stream
 from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.sequence import actor_critic
-from rnnsearch.objectives.sequence.actor_critic import ActorCritic, critic_networks, shaped_rewards
+from rnnsearch.objectives.sequence.actor_critic import (
+    ActorCritic,
+    actor_losses,
+    critic_losses,
+    critic_networks,
+    shaped_rewards,
+)
 from rnnsearch.objectives.sequence.rewards import SentenceBleu
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 from tests.objectives.sequence.toys import (
@@ -207,6 +213,24 @@ def test_critic_learns_the_exact_values_from_its_own_targets(actor, pairs, monke
                 exact = exact_q(actor, row.sources, prefix, token, reference, max_words=2)
                 errors.append(abs(values[token] - exact))
     assert max(errors) < 0.05
+
+
+def test_losses_have_the_gradients_of_their_definitions():
+    generator = torch.Generator().manual_seed(1)
+    logits, values = torch.randn(2, 3, 5, generator=generator, dtype=torch.float64).requires_grad_().unbind(0)
+    ids = torch.tensor([1, 4, 4])
+    targets = torch.tensor([0.1, -0.2, 0.7], dtype=torch.float64)
+
+    defined = -(logits.softmax(1) * values.detach()).sum()
+    result = actor_losses(logits, values.detach())
+    torch.testing.assert_close(result, defined)
+    torch.testing.assert_close(torch.autograd.grad(result, logits), torch.autograd.grad(defined, logits))
+
+    defined = 0.3 * (values - values.mean(1, keepdim=True)).square().sum()
+    defined = defined + (values[torch.arange(3), ids] - targets).square().sum()
+    result = critic_losses(values, ids, targets, 0.3)
+    torch.testing.assert_close(result, defined)
+    torch.testing.assert_close(torch.autograd.grad(result, values), torch.autograd.grad(defined, values))
 
 
 def test_first_updates_train_only_the_critic(actor, pairs):

@@ -17,7 +17,7 @@ from rnnsearch.config.registry import implements
 from rnnsearch.config.sequence import ActorCriticOptions
 from rnnsearch.data.batches import Batch
 from rnnsearch.models.critics import ActorCriticNetworks, interpolate
-from rnnsearch.models.translation_model import Memories, TranslationModel
+from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.sequence.hypotheses import (
     Hypotheses,
     draw_samples,
@@ -26,6 +26,7 @@ from rnnsearch.objectives.sequence.hypotheses import (
 )
 from rnnsearch.objectives.sequence.objective import RewardObjective, reward_statistics
 from rnnsearch.objectives.sequence.rewards import Rewards
+from rnnsearch.utils.tensors import at_least_fp32
 
 CRITIC_LOSS = "critic.loss"
 NUM_TOKENS = "critic.tokens"
@@ -67,17 +68,16 @@ class ActorCritic(RewardObjective):
         positions = hypotheses.mask.flatten().nonzero()[:, 0]  # [M]
         ids = hypotheses.ids.flatten().index_select(0, positions)
         with torch.no_grad():
-            next_log_probs = token_log_probs(delayed_actor, hypotheses, delayed_actor.encode(batch.sources), positions)
+            next_probs = token_logits(delayed_actor, hypotheses, batch, positions).softmax(1)  # [M, V]
             next_values = target_critic(batch.target, hypotheses.previous, positions)
-            expected = (next_log_probs.exp() * next_values).sum(1)  # [M]
+            expected = (next_probs * next_values).sum(1)  # [M]
         values = networks.critic(batch.target, hypotheses.previous, positions)  # [M, V]
         rewards = torch.tensor(token_rewards(), dtype=torch.float64, device=ids.device)  # [M]
         targets = rewards.to(expected) + next_of(expected, hypotheses)
         critic_loss = critic_losses(values, ids, targets, self.options.lambda_c)
         total = critic_loss
         if self._trains_actor:
-            log_probs = token_log_probs(model, hypotheses, model.encode(batch.sources), positions)
-            total = total - (log_probs.exp() * values.detach()).sum()
+            total = total + actor_losses(token_logits(model, hypotheses, batch, positions), values.detach())
         statistics = {
             CRITIC_LOSS: critic_loss.detach().double(),
             NUM_TOKENS: expected.new_tensor(float(len(ids)), dtype=torch.float64),
@@ -119,21 +119,45 @@ def critic_networks(model: TranslationModel) -> ActorCriticNetworks:
     return networks
 
 
-def token_log_probs(
-    model: TranslationModel, hypotheses: Hypotheses, memories: Memories, positions: Int[Tensor, "M"]
+def token_logits(
+    model: TranslationModel, hypotheses: Hypotheses, batch: Batch, positions: Int[Tensor, "M"]
 ) -> Float[Tensor, "M V"]:
-    """Return log p(a | y_<t, x) of every token a at the positions of given translations."""
+    """Return the scores whose softmax is p(a | y_<t, x), for every token a at positions of given translations."""
+    memories = model.encode(batch.sources)
     readout = unroll_hypotheses(model, hypotheses, memories).readout.flatten(0, 1)  # [N * I, R]
-    return model.log_probs(readout.index_select(0, positions))
+    return at_least_fp32(model.output.logits(readout.index_select(0, positions)))
+
+
+def actor_losses(logits: Float[Tensor, "M V"], values: Float[Tensor, "M V"]) -> Float[Tensor, ""]:
+    """Return - sum_a p(a) Q(a), summed over tokens; its gradient with respect to a score is - p(a) (Q(a) - V)."""
+    with torch.no_grad():
+        probs = logits.softmax(1)
+        expected = (probs * values).sum(1, keepdim=True)  # V = sum_a p(a) Q(a), [M, 1]
+        slopes = probs * (expected - values)
+    return with_gradient(-expected.sum(), logits, slopes)
 
 
 def critic_losses(
     values: Float[Tensor, "M V"], ids: Int[Tensor, "M"], targets: Float[Tensor, "M"], lambda_c: float
 ) -> Float[Tensor, ""]:
     """Return the critic's squared errors plus the weighted variance penalty, summed over tokens."""
-    chosen = values.gather(1, ids[:, None])[:, 0]  # Q(y_t; y_<t)
-    penalty = (values - values.mean(1, keepdim=True)).square().sum()
-    return (chosen - targets).square().sum() + lambda_c * penalty
+    with torch.no_grad():
+        errors = values.gather(1, ids[:, None]) - targets[:, None]  # Q(y_t; y_<t) - q_t, [M, 1]
+        centred = values - values.mean(1, keepdim=True)
+        total = errors.square().sum() + lambda_c * centred.square().sum()
+        slopes = centred.mul_(2 * lambda_c).scatter_add_(1, ids[:, None], 2 * errors)
+    return with_gradient(total, values, slopes)
+
+
+def with_gradient(
+    value: Float[Tensor, ""], outputs: Float[Tensor, "M V"], slopes: Float[Tensor, "M V"]
+) -> Float[Tensor, ""]:
+    """Return a value whose gradient with respect to `outputs` is `slopes`.
+
+    Autograd would store and read several tensors of the size of the vocabulary.
+    """
+    surrogate = torch.dot(slopes.flatten(), outputs.flatten())
+    return value + surrogate - surrogate.detach()
 
 
 def next_of(values: Float[Tensor, "M"], hypotheses: Hypotheses) -> Float[Tensor, "M"]:
