@@ -1,12 +1,16 @@
 """Every objective trains, resumes bit for bit and loads; training both directions writes two models."""
 
 import json
+import os
+import signal
+from contextlib import nullcontext
 
 import pytest
 import torch
 
 from rnnsearch.config import merge
-from rnnsearch.errors import ModelError, TrainingError
+from rnnsearch.data.workers import Pool
+from rnnsearch.errors import Interrupted, ModelError, TrainingError
 from rnnsearch.export import onnx
 from rnnsearch.export.engine_file import unsupported_reason
 from rnnsearch.systems.folder import load_system
@@ -130,3 +134,21 @@ def test_only_the_actor_and_its_critic_are_trained(learn, tmp_path):
     assert "the actor that changes its decoder's states" in onnx.unsupported_reason(system.model)
     with pytest.raises(ModelError, match="posterior attention needs a decoder without an actor"):
         system.require("posterior")
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_processes_of_rewards_end_with_training(learn, monkeypatch, interrupted):
+    pools = []
+    close = Pool.__exit__
+    monkeypatch.setattr(Pool, "__exit__", lambda pool, *error: pools.append(pool) or close(pool, *error))
+
+    def after(update):
+        if interrupted and update == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    sequence = {"type": "reinforce", "samples": 12, "baseline": {"type": "average"}, "reward": {"type": "chrf"}}
+    with pytest.raises(Interrupted) if interrupted else nullcontext():
+        learn(tables={"objective": {"sequence": sequence}}, max_updates=3, after=after)
+    processes = [process for pool in pools for process in pool._processes]
+    assert len(processes) >= 2
+    assert all(process.poll() is not None for process in processes)
