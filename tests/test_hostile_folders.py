@@ -14,6 +14,7 @@ from rnnsearch.config.run_file import resolve
 from rnnsearch.engine import file
 from rnnsearch.errors import ConfigError, ModelError, RnnsearchError, is_out_of_memory
 from rnnsearch.export.engine_file import export
+from rnnsearch.runtime import translator as runtime
 from rnnsearch.text import tokenizer as tokenizer_module
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.utils import weights as weights_module
@@ -73,6 +74,23 @@ def test_arrays_of_engine_files_must_be_finite(model, tmp_path, name):
         file.open_file(path) as contents,
     ):
         contents.model.weights[name]
+
+
+@pytest.mark.parametrize(
+    ("scale", "problem"), [(1e37, "values that are too large"), (math.nan, "infinite values or NaN")]
+)
+def test_scales_of_engine_files_must_keep_weights_finite(model, tmp_path, scale, problem):
+    path = tmp_path / "m.rnn"
+    export(model, path, "int8")
+    content = bytearray(path.read_bytes())
+    head = 24 + int.from_bytes(content[8:16], "little")
+    start = head + -head % 64
+    offset = start + file.read_header(path)["arrays"]["key.scale"][2]
+    content[offset : offset + 4] = struct.pack("<f", scale)
+    digest = hashlib.sha256(content[start:]).hexdigest()
+    path.write_bytes(with_changed_header(bytes(content), lambda header: header.update(sha256=digest)))
+    with pytest.raises(ModelError, match=rf"m\.rnn: must contain finite numbers; key\.scale has {problem}$"):
+        runtime.load(path)
 
 
 class PanicException(BaseException):

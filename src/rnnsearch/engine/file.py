@@ -57,6 +57,8 @@ INT4_ARRAYS = ("output", *TABLES)
 """Arrays that can be stored as int4: those that grow with the vocabulary."""
 SCALE = ".scale"
 """Suffix of the array with the scales of a weight's rows."""
+MAX_SCALE = float(np.finfo(np.float32).max) / 128
+"""Above it, products with values of int8 would be infinite."""
 
 EngineModel = RNNsearchModel | RecurrentModel
 SYSTEMS: dict[str, type[RNNsearchModel] | type[RecurrentModel]] = {
@@ -280,11 +282,18 @@ class StoredWeights(Mapping[str, Weight]):
         return vectors
 
     def array(self, name: str) -> Array:
-        """Read any array of the file; raise ModelError if it has infinite values or NaN."""
+        """Read any array of the file.
+
+        Raises:
+            ModelError: It has infinite values or NaN, or is a scale that makes weights infinite.
+        """
         values = stored.read_array(self._payload, *self.entries[name])
-        # Two passes without a temporary array; NaN is passed on and fails the comparison.
-        if values.dtype.kind == "f" and not (values.min() > -np.inf and values.max() < np.inf):
-            raise ModelError(f"{self._path}: must contain finite numbers; {name} has infinite values or NaN")
+        if values.dtype.kind == "f":
+            limit = MAX_SCALE if name.endswith(SCALE) else np.inf
+            # Two passes without a temporary array; NaN is passed on and fails the comparison.
+            if not (values.min() > -limit and values.max() < limit):
+                problem = "values that are too large" if np.isfinite(values).all() else "infinite values or NaN"
+                raise ModelError(f"{self._path}: must contain finite numbers; {name} has {problem}")
         return values
 
     def _empty(self, name: str) -> Array:
