@@ -1,12 +1,12 @@
 """Beam-search optimisation: the reference must stay in the beam of a search by a margin (Wiseman & Rush 2016).
 
 `find_violations` searches a batch without gradients. `BeamSearchOptimisation` then runs the model with gradients over
-the references and the hypotheses that violated the margin, with one memory per sentence. The search is that of
-`search/beam.py` with `stop = "top"` and unnormalised scores (`model_scorer.py`): with a loss of 0, it finds the
-reference. Tests: tests/objectives/sequence/test_beam_optimisation.py.
+the references and the hypotheses that violated the margin. The search is that of `search/beam.py` with `stop = "top"`
+and unnormalised scores (`model_scorer.py`): with a loss of 0, it finds the reference. Tests:
+tests/objectives/sequence/test_beam_optimisation.py.
 
-Axes: B sentences, K hypotheses per sentence, I target positions, V vocabulary, R violations of a batch, N rows of the
-pass with gradients, P its positions.
+Axes: B sentences, K hypotheses per sentence, I target positions, V vocabulary, R violations of a batch, N rows of a
+pass with gradients, P its positions, M tokens with a weight.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from rnnsearch.text.vocabulary import BOS, EOS, PAD
 from rnnsearch.utils.tensors import at_least_fp32, select
 
 MARGIN = 1.0
+MIN_PASS_ROWS = 64
+"""Violating hypotheses in a pass with gradients, if there are so many; a pass has those of similar length."""
 NUM_SENTENCES = "margin.sentences"
 NUM_VIOLATIONS = "margin.violations"
 
@@ -79,16 +81,9 @@ class BeamSearchOptimisation(SequenceObjective):
         memories = model.encode(batch.sources)
         violations = find_violations(model, memories, batch.target, self.beam)
         costs = self._costs(violations, batch.target.ids)
-        hypotheses, weights = weighted_rows(violations, costs, batch.target.ids)
-        readout = unroll_hypotheses(model, hypotheses, memories).readout
-        # The factors of scores are without gradients, those of equal prefixes are 0.
-        positions = weights.flatten().nonzero()[:, 0]
-        rows = at_least_fp32(readout.flatten(0, 1).index_select(0, positions))
-        ids = hypotheses.ids.flatten().index_select(0, positions)
-        output = model.output
-        assert isinstance(output, Output), "the config requires an ordinary softmax"
-        scores, _ = output.sampled_logits(rows, ids, ids[:0])
-        total = scores @ weights.flatten().index_select(0, positions).to(scores.dtype) + MARGIN * costs.sum()
+        total = MARGIN * costs.sum()
+        for rows in weighted_rows(violations, costs, batch.target.ids):
+            total = total + _weighted_scores(model, memories, rows)
         counts = total.new_tensor([batch.sentences, len(costs)])
         return total, {NUM_SENTENCES: counts[0], NUM_VIOLATIONS: counts[1]}
 
@@ -110,33 +105,57 @@ class BeamSearchOptimisation(SequenceObjective):
         return torch.from_numpy(1.0 - bleu.start(hypotheses, gold)()).to(references.device)
 
 
+class WeightedRows(NamedTuple):
+    """Prefixes whose scores are summed with factors, for one pass with gradients."""
+
+    sentence: Int[Tensor, "N"]
+    """Index of the sentence."""
+    tokens: Int[Tensor, "N P"]
+    """Tokens, followed by PAD."""
+    weights: Float[Tensor, "N P"]
+    """Factor of each token's score; 0 on padding."""
+
+
 def weighted_rows(
     violations: Violations, costs: Float[Tensor, "R"], references: Int[Tensor, "B I"]
-) -> tuple[Hypotheses, Float[Tensor, "N P"]]:
-    """Return the reference of each sentence and its violating hypotheses, and the factor of each token's score.
+) -> list[WeightedRows]:
+    """Return the references and the violating hypotheses, in passes with prefixes of similar length.
 
     The loss is a sum of scores with the factors Delta for hypotheses and -Delta for references, from the first position
     at which they may differ on: before it, the scores are equal.
     """
     B, I = references.shape
-    # The number of each violation within its sentence, from 1: row 0 is the reference.
-    counts = torch.bincount(violations.sentence, minlength=B)
-    first = (counts.cumsum(0) - counts)[violations.sentence]
-    number = 1 + torch.arange(len(costs), device=first.device) - first
-    rows = 1 + int(counts.max())
-    ids = torch.full((B, rows, I), PAD, device=references.device)
-    weights = torch.zeros(B, rows, I, dtype=costs.dtype, device=references.device)
-    ids[:, 0] = references
-    ids[violations.sentence, number] = violations.tokens
-    positions = torch.arange(I, device=references.device)
+    device = references.device
+    positions = torch.arange(I, device=device)
     from_start = positions >= violations.start[:, None]  # [R, I]
-    weights[violations.sentence, number] = costs[:, None] * (from_start & (violations.tokens != PAD))
     # The segments of a sentence's violations do not overlap.
     in_segment = from_start & (positions < violations.end[:, None])
-    weights[:, 0].index_put_((violations.sentence,), -costs[:, None] * in_segment, accumulate=True)
-    width = max(int((weights != 0).any(0).any(0).nonzero().amax()) + 1, 1) if len(costs) else 1
-    ids = ids[:, :, :width].flatten(0, 1)
-    return Hypotheses(ids, torch.zeros(ids.shape, device=ids.device)), weights[:, :, :width].flatten(0, 1)
+    reference_weights = torch.zeros(B, I, dtype=costs.dtype, device=device)
+    reference_weights.index_put_((violations.sentence,), -costs[:, None] * in_segment, accumulate=True)
+    hypothesis_weights = costs[:, None] * (from_start & (violations.tokens != PAD))
+    width = max(violations.end.tolist(), default=1)
+    passes = [WeightedRows(torch.arange(B, device=device), references[:, :width], reference_weights[:, :width])]
+    for rows in violations.end.argsort(stable=True).split(max(B, MIN_PASS_ROWS)):
+        width = int(violations.end[rows].amax()) if len(rows) else 1
+        tokens = violations.tokens[rows, :width]
+        passes.append(WeightedRows(violations.sentence[rows], tokens, hypothesis_weights[rows, :width]))
+    return passes
+
+
+def _weighted_scores(model: TranslationModel, memories: Memories, rows: WeightedRows) -> Float[Tensor, ""]:
+    """Return the weighted sum of the scores of the rows' tokens, differentiable in the model."""
+    if len(rows.sentence) == 0:
+        return rows.weights.new_zeros(())
+    # A copy of the memory per row: sentences have different numbers of violations.
+    hypotheses = Hypotheses(rows.tokens, torch.zeros(rows.tokens.shape, device=rows.tokens.device))
+    readout = unroll_hypotheses(model, hypotheses, select(memories, rows.sentence)).readout
+    positions = rows.weights.flatten().nonzero()[:, 0]  # [M]
+    readout = at_least_fp32(readout.flatten(0, 1).index_select(0, positions))  # [M, R]
+    ids = rows.tokens.flatten().index_select(0, positions)
+    output = model.output
+    assert isinstance(output, Output), "the config requires an ordinary softmax"
+    scores, _ = output.sampled_logits(readout, ids, ids[:0])
+    return scores @ rows.weights.flatten().index_select(0, positions).to(scores.dtype)
 
 
 class Beam(NamedTuple):
