@@ -67,6 +67,19 @@ def test_directions_and_temperature_have_no_effect_on_other_models(problems):
     assert found == [f'{option}: has no effect with model.kind = "translation"; remove it' for option in settings]
 
 
+def test_terms_of_the_likelihood_have_no_effect_without_it(problems):
+    tables = {"preset": "mrt", "data": {"source": "de", "target": "en", "train": ["x.tsv"]}}
+    terms = ("training.label_smoothing=0.1", "objective.doubly_stochastic=0.1")
+    context = "has no effect with objective.sequence.likelihood = 0.0, which leaves the loss of the references out"
+    assert problems(tables, *terms) == [
+        f"objective.doubly_stochastic: {context}; remove it",
+        f"training.label_smoothing: {context}; set it to 0.0",
+    ]
+    assert problems(tables, *terms, "objective.sequence.likelihood=0.1") == []
+    assert problems({**tables, "preset": "mixer"}, *terms) == []
+    assert problems({**tables, "preset": "scheduled-sampling"}, *terms) == []
+
+
 def test_all_problems_are_reported_with_their_paths():
     tables = {
         "preset": "small",

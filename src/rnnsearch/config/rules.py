@@ -171,6 +171,7 @@ CONFLICTS: dict[str, tuple[str, ...]] = {
         "objective.partition",
         "objective.shortlist",
         "objective.contrast",
+        "objective.reinforce",
         "text.annotation",
         _SYMMETRY,
     ),
@@ -400,6 +401,13 @@ NO_EFFECT: tuple[NoEffect, ...] = (
 )
 """Rules for every model."""
 
+
+def _ignores_references(config: RunConfig) -> bool:
+    """Return True if the loss does not depend on the likelihood of the references."""
+    sequence = config.objective.sequence
+    return sequence is not None and sequence.likelihood == 0 and not sequence.includes_likelihood
+
+
 TRANSLATION_NO_EFFECT: tuple[NoEffect, ...] = (
     NoEffect(
         (
@@ -502,6 +510,23 @@ TRANSLATION_NO_EFFECT: tuple[NoEffect, ...] = (
         ),
         _trains_output_only,
         "with {model.language_model.type} fusion, which trains only the output",
+    ),
+    NoEffect(
+        (
+            "objective.doubly_stochastic",
+            "objective.coverage",
+            "objective.fertility",
+            "objective.supervision",
+            "objective.teacher",
+        ),
+        _ignores_references,
+        "with objective.sequence.likelihood = 0.0, which leaves the loss of the references out",
+    ),
+    NoEffect(
+        ("training.label_smoothing",),
+        _ignores_references,
+        "with objective.sequence.likelihood = 0.0, which leaves the loss of the references out",
+        "set it to 0.0",
     ),
     NoEffect(
         ("training.label_smoothing",),

@@ -76,6 +76,8 @@ class SequenceConfig(Options):
     the method's loss. With 0, that loss is computed only for reports."""
     uses_reward: ClassVar[bool] = False
     """True if translations are scored by `reward`."""
+    includes_likelihood: ClassVar[bool] = False
+    """True if the method's loss is, in part, the likelihood of the references."""
     normalised: ClassVar[bool] = True
     """False if the model's scores of tokens are no log-probabilities."""
 
@@ -166,6 +168,7 @@ class ScheduledSamplingOptions(SequenceConfig):
     and the other terms of `[objective]`; so is the training NLL in the log. `likelihood` adds that of the usual inputs.
     """
 
+    includes_likelihood: ClassVar[bool] = True
     type: Literal["scheduled-sampling"] = "scheduled-sampling"
     decay: Annotated[DecayOptions, OneOf(DECAYS)] = LinearDecayOptions()
     """Probability that the decoder reads the reference's token, see below."""
@@ -238,6 +241,7 @@ class MixerOptions(PolicyGradientConfig):
     The default baseline is `learned`.
     """
 
+    includes_likelihood: ClassVar[bool] = True
     type: Literal["mixer"] = "mixer"
     baseline: Annotated[PolicyBaselineOptions, OneOf(POLICY_BASELINES)] = LearnedRewardOptions()
     """Expected reward, see below."""
