@@ -42,6 +42,7 @@ from common import (
     training_text,
 )
 
+from rnnsearch.config import merge
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.metrics.significance import paired_bootstrap
 from rnnsearch.search.options import SearchOptions
@@ -64,9 +65,11 @@ METHODS: dict[str, dict[str, Any] | None] = {
     "self-critical": {"type": "reinforce", "baseline": {"type": "self-critical"}},
     "mixer": {"type": "mixer"},
     "actor-critic": {"type": "actor-critic"},
-    "bso": {"type": "bso"},
+    "bso": {"type": "bso", "epochs_per_beam": 0.1},
 }
 """Table `[objective.sequence]` by the name of the method."""
+UNNORMALISED_SEARCH = {"search": {"beam": 5, "length_penalty": 0.0, "stop": "top"}}
+"""Tables that beam-search optimisation requires, whose scores are no log-probabilities."""
 HEADER = ["Method", "Search", "BLEU", "chrF", "Difference in BLEU", "p", "Length", "Repeats", "Rare", "Minutes"]
 
 
@@ -120,7 +123,7 @@ def method_tables(args: argparse.Namespace, name: str, seed: int) -> dict[str, A
     if sequence is not None:
         has_samples = args.samples is not None and name in ("mrt", "self-critical")
         tables["objective"] = {"sequence": {**sequence, **({"samples": args.samples} if has_samples else {})}}
-    return tables
+    return merge(tables, UNNORMALISED_SEARCH) if name == "bso" else tables
 
 
 def translate(folder: Path, prepared: Prepared) -> dict[str, list[str]]:

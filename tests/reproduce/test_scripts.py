@@ -456,10 +456,10 @@ def test_scenes_scores_and_draws_attention(script, output, monkeypatch):
 def test_beyond_likelihood_compares_methods_with_more_training_by_likelihood(script, output):
     settings = ["training.threads=1", "training.precision=fp32", "search.beam=2", *TINY[4:7]]
     settings += ["model.decoder.maxout=6", "model.attention.size=5", "text.vocabulary=300"]
-    methods = ["--methods", "likelihood", "mrt", "--updates", "2", "--samples", "2", "--base-epochs", "1"]
+    methods = ["--methods", "likelihood", "mrt", "bso", "--updates", "2", "--samples", "2", "--base-epochs", "1"]
     script("beyond_likelihood", *FILES, *methods, "--seeds", "1", "--set", *settings)
     table = (output / "1" / "table.md").read_text().splitlines()
     assert [row.split(" | ")[0].strip("| ") for row in table[2:]] == [
-        *("base", "base", "likelihood", "likelihood", "mrt", "mrt")
+        *("base", "base", "likelihood", "likelihood", "mrt", "mrt", "bso", "bso")
     ]
     assert len(read_json(output / "1" / "mrt.json")["translations"]["greedy"]) == TEST_SENTENCES
