@@ -14,7 +14,7 @@ import rnnsearch
 from rnnsearch.serve import admission, files, server
 from rnnsearch.serve.app import create_app
 from rnnsearch.serve.limits import ServeError, Settings
-from rnnsearch.serve.registry import BatchOptions, ServedModel
+from rnnsearch.serve.served_model import BatchOptions, ServedModel
 from rnnsearch.serve.texts import translate_texts
 from rnnsearch.text.markup.substitutes import SubstitutedText
 from rnnsearch.translator.texts import TextTranslation

@@ -17,7 +17,8 @@ from rnnsearch.search.hypothesis import SearchCancelled
 from rnnsearch.serve import registry as registry_module
 from rnnsearch.serve.app import create_app
 from rnnsearch.serve.limits import ServeError, Settings
-from rnnsearch.serve.registry import BatchOptions, Registry
+from rnnsearch.serve.registry import Registry
+from rnnsearch.serve.served_model import BatchOptions
 from rnnsearch.systems.folder import save_system
 from rnnsearch.text.terms import Glossary
 from rnnsearch.translator.pivot import PivotTranslator

@@ -19,7 +19,8 @@ from rnnsearch.search.hypothesis import SearchCancelled
 from rnnsearch.serve import registry as registry_module
 from rnnsearch.serve.batching import TranslationJob
 from rnnsearch.serve.limits import ServeError, Settings
-from rnnsearch.serve.registry import BatchOptions, Registry, ServedModel
+from rnnsearch.serve.registry import Registry
+from rnnsearch.serve.served_model import BatchOptions, ServedModel
 from rnnsearch.translator.translation import Translation
 from rnnsearch.translator.translator import Translator
 

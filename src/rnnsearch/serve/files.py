@@ -22,8 +22,10 @@ from rnnsearch.serve.documents import FileReader
 from rnnsearch.serve.limits import ServeError, Settings, run_in_thread
 from rnnsearch.serve.long_texts import markup_size
 from rnnsearch.serve.observability import log_bug, log_event
-from rnnsearch.serve.registry import BatchOptions, LeasedModel, Registry
+from rnnsearch.serve.pivot import LeasedModel
+from rnnsearch.serve.registry import Registry
 from rnnsearch.serve.schemas import FileStatus, ModelInfo
+from rnnsearch.serve.served_model import BatchOptions
 from rnnsearch.serve.texts import Pairs, translate_texts
 from rnnsearch.text.documents.packed import PackedTexts
 from rnnsearch.text.documents.process import ParsedFile

@@ -1,6 +1,6 @@
 """Directions through a third language on a server: one served model translates into it, another one out of it.
 
-A `PivotModel` has the methods of `registry.ServedModel` that routes for text call. Each of the two searches is a
+A `PivotModel` has the methods of `ServedModel` that routes for text call. Each of the two searches is a
 request of its model's queue, with its cost, limits and batches, so a pivot needs no memory of its own and is cancelled
 like any other request. The combination of both translations is that of `translator/pivot.py`.
 
@@ -10,40 +10,17 @@ Tests: tests/serve/test_pivot.py.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rnnsearch.errors import ModelError
 from rnnsearch.serve.limits import ServeError
 from rnnsearch.serve.output_size import TEXT_ONLY, OutputFields
 from rnnsearch.serve.schemas import ModelInfo
+from rnnsearch.serve.served_model import BatchOptions, LastStep, ServedModel, Translations
 from rnnsearch.text.languages import language_name
 from rnnsearch.text.markup.protected import DEFAULT_PROTECTED, ProtectedType
 from rnnsearch.text.terms import Glossary
 from rnnsearch.translator.pivot import translations_through
 from rnnsearch.translator.translation import Translation, one_line
-
-if TYPE_CHECKING:
-    from rnnsearch.serve.registry import BatchOptions, ServedModel, Translations
-
-
-@dataclass(frozen=True)
-class LastStep:
-    """Sentences as the model reads them that writes the translations of a request."""
-
-    model: ServedModel
-    """The model."""
-    sentences: list[str]
-    """The sentences, or their translations into the third language."""
-    intermediates: list[Translation] | None = None
-    """Translations into the third language; None without one."""
-
-    def translation(self, index: int, last: Translation) -> Translation:
-        """Return the model's greedy translation of a sentence as a translation of the sentence of the request."""
-        if self.intermediates is None:
-            return last
-        [translation] = translations_through(self.intermediates[index], [last], self.model.translator.options(beam=1))
-        return translation
 
 
 class PivotModel:
@@ -103,8 +80,6 @@ class PivotModel:
         self, sentences: Sequence[str], protect: Collection[ProtectedType] = (), align: bool = False
     ) -> LastStep:
         """Return the second model and the sentences that it reads, for `ServedModel.last_step`."""
-        from rnnsearch.serve.registry import BatchOptions  # imports this module
-
         intermediates = await self._translate_first(sentences, BatchOptions(align=align), protect=protect)
         texts = [one_line(translation.text) for translation in intermediates]
         return LastStep(self._second, texts, intermediates)
@@ -125,6 +100,10 @@ class PivotModel:
             sentences, options._replace(n_best=1), None, patient, None, protect, grammars, fields, documents, previous
         )
         return [n_best[0] for n_best in n_best_lists]
+
+
+LeasedModel = ServedModel | PivotModel
+"""A model, or two that translate through a third language."""
 
 
 def require_no_glossary(info: ModelInfo, glossary: Glossary | None) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Collection, Sequence
 
 from rnnsearch.serve.limits import ServeError
 from rnnsearch.serve.output_size import TEXT_ONLY, OutputFields
-from rnnsearch.serve.registry import BatchOptions, LeasedModel, Translations
+from rnnsearch.serve.pivot import LeasedModel
+from rnnsearch.serve.served_model import BatchOptions, Translations
 from rnnsearch.text.markup.protected import DEFAULT_PROTECTED, ProtectedType
 from rnnsearch.text.terms import Glossary
 from rnnsearch.translator.texts import TextTranslation, assign_sentences, sentences_of

@@ -20,8 +20,10 @@ from typing import NamedTuple
 from rnnsearch.serve.limits import ServeError, run_in_thread, text_size
 from rnnsearch.serve.long_texts import markup_size
 from rnnsearch.serve.output_size import TEXT_ONLY, OutputFields
-from rnnsearch.serve.registry import BatchOptions, LeasedModel, Registry
+from rnnsearch.serve.pivot import LeasedModel
+from rnnsearch.serve.registry import Registry
 from rnnsearch.serve.schemas import ModelInfo
+from rnnsearch.serve.served_model import BatchOptions
 from rnnsearch.serve.texts import translate_texts
 from rnnsearch.text.languages import base_language, detect
 from rnnsearch.text.long_texts import Filling, Markup, MarkupFormat, ParsedText

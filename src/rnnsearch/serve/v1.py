@@ -29,7 +29,6 @@ from rnnsearch.serve.files import FileJob
 from rnnsearch.serve.limits import ServeError, run_in_thread
 from rnnsearch.serve.output_size import OutputFields, check_output, check_response
 from rnnsearch.serve.pivot import require_no_glossary
-from rnnsearch.serve.registry import BatchOptions, ServedModel, Translations
 from rnnsearch.serve.schemas import (
     ERROR_RESPONSES,
     AlternativesRequest,
@@ -52,6 +51,7 @@ from rnnsearch.serve.schemas import (
     Word,
     WordAlternative,
 )
+from rnnsearch.serve.served_model import BatchOptions, ServedModel, Translations
 from rnnsearch.serve.service import Service, UseService, client_address, public_address
 from rnnsearch.serve.texts import require_line, require_one_sentence
 from rnnsearch.serve.translation_service import AUTO, Direction, TextResult, TranslationTask
