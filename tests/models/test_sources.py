@@ -187,7 +187,8 @@ def test_one_source_with_mean_equals_the_ordinary_model(model: dict[str, Any]) -
         one.step(torch.tensor([4, 5]), one.start(memory), memory)
         for one, memory in zip((several, ordinary), memories, strict=True)
     ]
-    assert torch.equal(steps[0][0], steps[1][0])
+    # The layout of states in memory differs, and with it the rounding of products on some processors.
+    torch.testing.assert_close(steps[0][0], steps[1][0], rtol=1e-6, atol=1e-7)
     assert steps[0][2].keys() == steps[1][2].keys()
 
 
