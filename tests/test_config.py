@@ -80,6 +80,12 @@ def test_terms_of_the_likelihood_have_no_effect_without_it(problems):
     assert problems({**tables, "preset": "scheduled-sampling"}, *terms) == []
 
 
+def test_reward_function_must_be_a_name_in_a_module(problems):
+    tables = {"preset": "mrt", "data": {"source": "de", "target": "en", "train": ["x.tsv"]}}
+    reward = 'objective.sequence.reward={type="function",function="overlap"}'
+    assert problems(tables, reward) == ["objective.sequence.reward.function: must be \"module:name\"; got 'overlap'"]
+
+
 def test_all_problems_are_reported_with_their_paths():
     tables = {
         "preset": "small",

@@ -6,11 +6,18 @@ folders: never rename them. docs/configuration.md is generated from the docstrin
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from rnnsearch.config.options import Count, Family, Fraction, NonNegative, OneOf, Options, Positive, Size
+
+
+def _require_function_name(name: str) -> str:
+    if not re.fullmatch(FUNCTION, name):
+        raise ValueError('must be "module:name"')
+    return name
 
 
 class RewardOptions(Options):
@@ -59,7 +66,7 @@ class FunctionRewardOptions(RewardOptions):
     """
 
     type: Literal["function"] = "function"
-    function: Annotated[str, Field(pattern=FUNCTION)]
+    function: Annotated[str, AfterValidator(_require_function_name)]
     """Name of the function, as `module:name`."""
 
 
