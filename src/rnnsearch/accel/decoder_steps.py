@@ -69,7 +69,7 @@ from rnnsearch.models.decoders.stack_decoders import (
     StackDecoder,
     Sutskever,
 )
-from rnnsearch.models.memory import CellState, Memory
+from rnnsearch.models.memory import CellState, Memory, mean_weights
 from rnnsearch.models.sources import CombinedAttention
 from rnnsearch.models.stack import Stack, StackState
 from rnnsearch.ops.linear import linear
@@ -92,19 +92,21 @@ AdditiveScore = scores.Additive | scores.MultiHeadAdditive | scores.Concat | sco
 
 def add_attention(
     step: StepBuilder,
-    attention: Attention,
+    attention: Attention | CombinedAttention,
     query: Value,
     state: AttentionState,
     memory: Memory,
     to: Value | None = None,
 ) -> Value:
-    """Write `Attention.step` and return the context.
+    """Write `Attention.step`, or that of several sources, and return the context.
 
     If the memory's values have more columns than the annotations, the additional columns of the context follow it.
 
     Args:
         to: Where the context is written to; None: it is allocated.
     """
+    if isinstance(attention, CombinedAttention):
+        return _add_combined_attention(step, attention, query, state, memory, to)
     score = attention.score
     N = step.x.shape[0]
     assert memory.keys is not None
@@ -120,6 +122,44 @@ def add_attention(
         # The score is a product with the keys, which contain everything else of the score.
         context = step.attend(query, source._replace(scale=scale), to, centre)
     return context.slice(0, memory.annotations.shape[2])
+
+
+def _add_combined_attention(
+    step: StepBuilder,
+    attention: CombinedAttention,
+    query: Value,
+    state: AttentionState,
+    memory: Memory,
+    to: Value | None,
+) -> Value:
+    """Write `CombinedAttention.step` and return the combined context; only for search.
+
+    A missing source has no positions to attend to, which gives weights and a context of 0.
+    """
+    assert memory.sources is not None
+    memories = []
+    mean = mean_weights(memory.sources.present)  # [B, S]
+    for index, source in enumerate(memory.sources.memories):
+        values = source.context_values  # [B, J, H]
+        if memory.sources.averages:
+            # A context is linear in the values, so the mean's weights are applied to these, once per sentence.
+            values = values * mean[:, index, None, None].to(values.dtype)
+        mask = source.mask & memory.sources.present[:, index, None]
+        memories.append(source._replace(values=values, mask=mask))
+    sizes = [source.context_values.shape[2] for source in memories]
+    if to is None:
+        to = step.value(sizes[0] if memory.sources.averages else sum(sizes))
+    offset = 0
+    sources = zip(attention.attentions, state.features, memories, sizes, strict=True)
+    for index, (source_attention, source_state, source, size) in enumerate(sources):
+        if not memory.sources.averages:
+            add_attention(step, source_attention, query, source_state, source, to.slice(offset, size))
+            offset += size
+        elif index == 0:
+            add_attention(step, source_attention, query, source_state, source, to)
+        else:
+            step.add(to, add_attention(step, source_attention, query, source_state, source), to=to)
+    return to
 
 
 def _local_window(
@@ -477,6 +517,7 @@ DECODER_STEPS: dict[type[Decoder], Callable[..., ReadoutInputs]] = {
 
 COMPONENTS: dict[type[nn.Module], str] = {
     Attention: "attention",
+    CombinedAttention: "attention to several sources",
     Stack: "stack",
     Attentional: "attentional layer",
     BiasedAttentional: "attentional layer",
@@ -516,8 +557,6 @@ def unsupported_reason(module: nn.Module) -> str | None:
             return f"its cell is {type(part).__name__}"
         if isinstance(part, LinearAttentional):
             return "its attentional layer is linear"
-        if isinstance(part, CombinedAttention):
-            return "it attends to several sources"
         for component, name in COMPONENTS.items():
             if is_derived(part, component):
                 return f"its {name} is of a derived class"

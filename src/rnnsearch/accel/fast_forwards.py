@@ -27,6 +27,7 @@ from rnnsearch.models.decoders.decoder import Decoder, Reading
 from rnnsearch.models.decoders.stack_decoders import LayersState, Luong, Sutskever, reading_without_context
 from rnnsearch.models.memory import CellState, Hidden, HiddenAndCell, Memory
 from rnnsearch.models.outputs import Losses, Output
+from rnnsearch.models.sources import CombinedAttention
 from rnnsearch.models.stack import Stack, StackState, layer_input
 from rnnsearch.ops import torch_recurrences
 from rnnsearch.ops.loss import NO_TARGET, cross_entropy
@@ -181,6 +182,8 @@ def _native_or(unroll_in_pytorch: Callable[[Any, Tensor, Any, Memory], Reading])
 
 def recurrence_unsupported_reason(decoder: Decoder) -> str | None:
     """Return why no native recurrence applies to a decoder, or None if one does."""
+    if any(isinstance(part, CombinedAttention) for part in decoder.modules()):
+        return "it attends to several sources"
     has_dropout = any(isinstance(part, Attention) and part.dropout > 0 for part in decoder.modules())
     return unsupported_reason(decoder) or ("its attention drops weights" if has_dropout else None)
 

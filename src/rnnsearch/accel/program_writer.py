@@ -51,6 +51,7 @@ from rnnsearch.models.decoders.stack_decoders import RNMTPlus, StackDecoder
 from rnnsearch.models.encoders import Bidirectional, Encoder, Stacked, Unidirectional
 from rnnsearch.models.layers import ArrayProjection, Embedding
 from rnnsearch.models.memory import StateShape
+from rnnsearch.models.multi_source import MultiSourceModel
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.ops.step import StepBuilder, StepFeature
@@ -68,6 +69,8 @@ SUPPORTED = (
 
 def unsupported_reason(model: TranslationModel) -> str | None:
     """Return why a model cannot be written as a program, or None if it can."""
+    if isinstance(model, MultiSourceModel):
+        return "it has several sources"
     if (reason := search_unsupported_reason(model)) is not None:
         return reason
     if type(model.source_embedding) is not Embedding:
@@ -88,7 +91,7 @@ def write_program(model: TranslationModel) -> RecurrentModel:
     encoder = _encoder(arrays, model.encoder)
     # Any sentence would do: a step depends only on sizes.
     (memory,) = model.encode({"source": EMPTY_SOURCE}).values()
-    memory = with_words(model, memory, model.source_embedding(EMPTY_SOURCE.embedding_input))
+    memory = with_words(model, memory)
     step = StepBuilder(torch.empty(1, 1, 0), normalises_inputs=True)
     word_layers = [_word_layer(decoder)]
     word_offset = len(word_layers[0].weight)
@@ -278,7 +281,8 @@ def _attention(arrays: _ArrayTable, model: TranslationModel, step: StepBuilder) 
             assert isinstance(layer, nn.Linear)
             position_layer = Affine(arrays.slice(layer.weight[:, 1:]), None)
     features = []
-    triples = zip(recurrent_features, source.features, step.feature_query_values, strict=True)
+    (step_attention,) = step.attentions
+    triples = zip(recurrent_features, source.features, step_attention.query_values, strict=True)
     for feature, step_feature, query_values in triples:
         features.append(_feature(arrays, feature, step_feature, query_values))
     return AttentionProgram(

@@ -64,6 +64,7 @@ class NativeRNNsearch:
     """
 
     searches_in_one_call: ClassVar[bool] = True
+    source_names: ClassVar[None] = None
 
     def __init__(self, native: ctypes.CDLL, model: TranslationModel, dtype: DType) -> None:
         assert isinstance(model.decoder, Bahdanau) and isinstance(model.output, Output)
@@ -104,8 +105,9 @@ class NativeRNNsearch:
         """Return the output layer over the tokens `ids` [C]."""
         return PackedWeight(self._native, self._output_layer.weight[ids], self._output_layer.bias[ids], self._dtype)
 
-    def encode(self, source: Stream) -> NativeRNNsearchMemory:
-        """Return the memory of B sentences [B, J], whose real tokens come first."""
+    def encode(self, sources: Mapping[str, Stream]) -> NativeRNNsearchMemory:
+        """Return the memory of B sentences [B, J] of the only source, whose real tokens come first."""
+        (source,) = sources.values()
         words: Tensor = self._source_embedding(source.embedding_input)
         memory = self._engine.encode(words.detach().float().numpy(), source.mask.sum(1).numpy())
         return NativeRNNsearchMemory(*map(torch.from_numpy, memory))

@@ -1,13 +1,14 @@
 """Native search of all decoders in `decoder_steps.py`, and native matrix products for any model, without gradients.
 
 Weights are packed once, in fp32, bf16 or int8. `NativeDecoder` computes one position, or a whole batch's greedy or
-beam search, per call; the encoder runs in PyTorch with packed weights. RNNsearch has its own native search, which
-shares more between hypotheses (`rnnsearch_search.py`). `search/model_scorer.py` chooses; `systems/language.py` packs
-language models, and `program_writer.py` writes the same steps.
+beam search, per call; the encoders, and the combination of the last states of several, run in PyTorch with packed
+weights. RNNsearch has its own native search, which shares more between hypotheses (`rnnsearch_search.py`).
+`search/model_scorer.py` chooses; `systems/language.py` packs language models, and `program_writer.py` writes the same
+steps.
 
-Axes: B sentences, N = B * K hypotheses, J source positions, A key, H annotation, S all state values of a hypothesis,
-P values that attention features compute per source position, C columns of the output layer, E and G inputs and
-outputs of a linear layer.
+Axes: B sentences, N = B * K hypotheses, J positions of a source, J_all positions of all sources, A key, H annotation,
+S all state values of a hypothesis, P values that attention features compute per source position, C columns of the
+output layer, E and G inputs and outputs of a linear layer.
 
 Before changing it: addresses of tensors are passed to native code, so the tensors must be contiguous, of the expected
 type, and alive during the call; the structs are declared in `engine/structs.py` and `ops/native/decoder.h`. A state is
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
+from collections.abc import Mapping
 from ctypes import byref, c_int64
 from typing import NamedTuple, TypeVar
 
@@ -32,17 +34,17 @@ from rnnsearch.accel.rnnsearch_search import WORD_TABLE_BYTES, GreedyBuffers, Gr
 from rnnsearch.data.batch import CharacterTable, EmbeddingInput, Stream
 from rnnsearch.engine.n_best import NBestArrays
 from rnnsearch.engine.rnnsearch import CBeamOptions
-from rnnsearch.engine.structs import CDecoder, CSourceBatch, DType, OpType, PackedMatrix
+from rnnsearch.engine.structs import CAttention, CDecoder, CFeatures, CSourceBatch, DType, OpType, PackedMatrix
 from rnnsearch.models.language_model import LanguageModel
-from rnnsearch.models.layers import ArrayProjection, Linear
+from rnnsearch.models.layers import ArrayProjection, Embedding, Linear
 from rnnsearch.models.memory import Memory, Origin
 from rnnsearch.models.multi_source import MultiSourceModel
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.ops.linear import PackedWeight, num_threads, pointer
 from rnnsearch.ops.native.library import library
-from rnnsearch.ops.recurrence import features_struct, packed_ops, prepared_features
-from rnnsearch.ops.step import AttentionSource, Reads, StepBuilder
+from rnnsearch.ops.recurrence import packed_ops, prepared_features
+from rnnsearch.ops.step import AttentionSource, Reads, StepAttention, StepBuilder
 from rnnsearch.text.vocabulary import EOS, PAD, UNK
 
 # Models with native products.
@@ -151,8 +153,6 @@ def search_unsupported_reason(model: TranslationModel) -> str | None:
     """Return why a model has no native search, or None if it has."""
     decoder = type(model.decoder)
     output = type(model.output)
-    if isinstance(model, MultiSourceModel):
-        return "it has several sources"
     if model.language_model is not None:
         return "a language model is inside"
     if model.actor is not None:
@@ -166,15 +166,14 @@ def search_unsupported_reason(model: TranslationModel) -> str | None:
     return readout_steps.readout_unsupported_reason(model.decoder) or readout_steps.lexical_unsupported_reason(model)
 
 
-class NativeMemory(NamedTuple):
-    """Everything that native search computes once per sentence."""
+class NativeSource(NamedTuple):
+    """Everything that the attention to one source computes once per sentence."""
 
     keys: Tensor  # [B, J, A]
     annotations: Tensor  # [B, J, H]
     mask: Tensor  # [B, J]
     centres: Tensor  # [B, C] of a window whose centres are known, otherwise [B, 0]
     prepared: Tensor  # [B, J, P], what features compute once per sentence
-    state: Tensor  # [B, S]: feature states, the decoder's initial states, and the position t = 0
     origin: Origin | None  # see `models.memory.Memory`
 
     @property
@@ -182,6 +181,35 @@ class NativeMemory(NamedTuple):
         """The structure that native code reads."""
         parts = (self.keys, self.annotations, self.mask, self.centres, self.prepared)
         return CSourceBatch(*(part.data_ptr() for part in parts), self.mask.shape[1], self.centres.shape[1])
+
+    def to_source(self, alpha: Tensor) -> Tensor:
+        """Return weights over source positions, given weights over annotations."""
+        return alpha if self.origin is None else self.origin.to_source(alpha)
+
+
+class NativeMemory(NamedTuple):
+    """Everything that native search computes once per sentence."""
+
+    sources: tuple[NativeSource, ...]  # those that the decoder attends to
+    state: Tensor  # [B, S]: feature states, the decoder's initial states, and the position t = 0
+
+    @property
+    def widths(self) -> list[int]:
+        """Number of annotations of each source; J_all is their sum."""
+        return [source.mask.shape[1] for source in self.sources]
+
+    @property
+    def structs(self) -> ctypes.Array[CSourceBatch]:
+        """The structures that native code reads; they must not outlive the memory."""
+        return (CSourceBatch * len(self.sources))(*(source.struct for source in self.sources))
+
+    def to_source(self, alpha: Tensor) -> Tensor | None:
+        """Return weights over the positions of all sources, given weights [..., J_all]; None without attention."""
+        if not self.sources:
+            return None
+        parts = alpha.split(self.widths, dim=-1)
+        by_source = [source.to_source(part) for source, part in zip(self.sources, parts, strict=True)]
+        return by_source[0] if len(by_source) == 1 else torch.cat(by_source, dim=-1)
 
 
 class NativeDecoder:
@@ -198,6 +226,8 @@ class NativeDecoder:
         self._model = model
         self._packed = packed  # runs the encoder
         self._output_layer = packed.output
+        self.source_names = model.source_names if isinstance(model, MultiSourceModel) else None
+        """Names of the sources in the order of their attention weights; None for the only one, with any name."""
         self.output = packed.output.logits_function(None)
         """Output layer over the whole vocabulary."""
         # Packed matrices by weight, first row and number of rows; their biases are not used here.
@@ -228,24 +258,22 @@ class NativeDecoder:
         """Return the output layer over the tokens `ids` [C]."""
         return self._output_layer.logits_function(ids)
 
-    def encode(self, sentences: Stream) -> NativeMemory:
-        """Return the memory of B sentences [B, J]."""
-        step, _, memory = self._write_step(sentences)
-        B = len(sentences.ids)
-        empty = torch.empty(B, 0)
-        source = step.source or AttentionSource(empty[:, :, None], empty[:, :, None], empty.bool())
-        # One state per annotation; a merging encoder has fewer of them than tokens.
-        feature_states = torch.zeros(B, source.mask.shape[1] * self._struct.features.state_size)
+    def encode(self, sources: Mapping[str, Stream]) -> NativeMemory:
+        """Return the memory of B sentences, given the streams [B, J] of their sources."""
+        step, _, memory = self._write_step(sources)
+        B = len(memory.mask)
+        memories = (memory,) if memory.sources is None else memory.sources.memories
+        native_sources = []
+        feature_states = []
+        for n, attention in enumerate(step.attentions):
+            source = _native_source(attention.source, memories[n].origin)
+            native_sources.append(source)
+            # One state per annotation; a merging encoder has fewer of them than tokens.
+            state_size = source.mask.shape[1] * self._attentions[n].features.state_size
+            feature_states.append(torch.zeros(B, state_size))
         initial_states = [initial.float() for _, initial in step.states]
-        return NativeMemory(
-            keys=source.keys.float().contiguous(),
-            annotations=source.annotations.float().contiguous(),
-            mask=source.mask.contiguous(),
-            centres=empty if source.window_centres is None else source.window_centres.float().contiguous(),
-            prepared=prepared_features(source).contiguous(),
-            state=torch.cat([feature_states, *initial_states, torch.zeros(B, 1)], dim=1),
-            origin=memory.origin,
-        )
+        state = torch.cat([*feature_states, *initial_states, torch.zeros(B, 1)], dim=1)
+        return NativeMemory(tuple(native_sources), state)
 
     def start(self, memory: NativeMemory) -> Tensor:
         """Return the state before the first position [B, S]."""
@@ -258,7 +286,7 @@ class NativeDecoder:
 
         Returns:
             Logits [N, C], the logarithm of the sum of their exponentials [N], the next state [N, S], and the weights of
-            the source positions [N, J], None without attention.
+            the positions of all sources [N, J_all], None without attention.
         """
         N = y.shape[0]
         B = memory.state.shape[0]
@@ -271,13 +299,13 @@ class NativeDecoder:
             x = self._project_words(self._model.target_embedding(EmbeddingInput(y))).float().contiguous()
         logits = state.new_empty(N, output.struct.outputs)
         norm = state.new_empty(N)
-        alpha = state.new_empty(N, memory.mask.shape[1])  # [N, J]
+        alpha = state.new_empty(N, sum(memory.widths))  # [N, J_all]
         next_state = torch.empty_like(state)
         inputs = (pointer(y), None if x is None else pointer(x), c_int64(N), c_int64(N // B), pointer(state))
         results = (pointer(next_state), pointer(alpha), pointer(logits), pointer(norm))
-        arguments = (byref(self._struct), byref(output.struct), byref(memory.struct))
+        arguments = (byref(self._struct), byref(output.struct), memory.structs)
         self._native.decoder_step(*arguments, *inputs, *results, num_threads())
-        return logits, norm, next_state, self._to_source(memory, alpha)
+        return logits, norm, next_state, memory.to_source(alpha)
 
     @property
     def searches_in_one_call(self) -> bool:
@@ -288,21 +316,21 @@ class NativeDecoder:
         """Search a batch greedily; the result has no attention if the decoder has none."""
         # Native code overwrites the state.
         state = memory.state.clone()
-        buffers = GreedyBuffers(memory.mask.shape[1], constraints)
-        arguments = (byref(self._struct), byref(output.struct), byref(memory.struct), byref(constraints.struct))
+        buffers = GreedyBuffers(sum(memory.widths), constraints)
+        arguments = (byref(self._struct), byref(output.struct), memory.structs, byref(constraints.struct))
         self._native.decoder_greedy.restype = c_int64
         steps = self._native.decoder_greedy(
             *arguments, c_int64(len(state)), pointer(state), byref(buffers.struct), num_threads()
         )
-        return buffers.output(steps, lambda alphas: self._to_source(memory, alphas))
+        return buffers.output(steps, memory.to_source)
 
     def beam(
         self, memory: NativeMemory, output: PackedMatrix, constraints: SearchConstraints, options: CBeamOptions
     ) -> NBestArrays | None:
-        """Search a batch with a beam; return None if a score is NaN. Without attention, J of the result is 0."""
+        """Search a batch with a beam; return None if a score is NaN. Without attention, J_all of the result is 0."""
         state = memory.state
-        result = constraints.allocate(options.n_best, memory.mask.shape[1])
-        arguments = (byref(self._struct), byref(output.struct), byref(memory.struct), byref(constraints.struct))
+        result = constraints.allocate(options.n_best, sum(memory.widths))
+        arguments = (byref(self._struct), byref(output.struct), memory.structs, byref(constraints.struct))
         self._native.decoder_beam.restype = c_int64
         is_finite = self._native.decoder_beam(
             *(*arguments, byref(options), c_int64(len(state)), pointer(state), byref(result.struct), num_threads())
@@ -310,14 +338,8 @@ class NativeDecoder:
         if not is_finite or np.isnan(result.scores).any():
             return None
         B, n, T, _ = result.attention.shape
-        alphas = self._to_source(memory, torch.from_numpy(result.attention).view(B, n * T, -1))
+        alphas = memory.to_source(torch.from_numpy(result.attention).view(B, n * T, -1))
         return result if alphas is None else result._replace(attention=alphas.view(B, n, T, -1).numpy())
-
-    def _to_source(self, memory: NativeMemory, alpha: Tensor) -> Tensor | None:
-        """Return weights over source positions, given weights over annotations; None without attention."""
-        if not self._model.decoder.attends:
-            return None
-        return alpha if memory.origin is None else memory.origin.to_source(alpha)
 
     def _project_words(self, embedded: Tensor) -> Tensor:
         """Return the words' part of the sums: the recurrence's, then the readout's."""
@@ -326,14 +348,14 @@ class NativeDecoder:
             return inputs
         return torch.cat([inputs, self._deep_output.word(embedded)], dim=1)
 
-    def _write_step(self, source: Stream) -> tuple[StepBuilder, ReadoutInputs, Memory]:
-        """Write the step over some sentences [B, J], with their memory and initial states, and the model's weights."""
+    def _write_step(self, sources: Mapping[str, Stream]) -> tuple[StepBuilder, ReadoutInputs, Memory]:
+        """Write the step over some sentences, with their memory and initial states, and the model's weights."""
         packed = self._packed
         decoder = self._model.decoder
-        words = packed.source_embedding(source.embedding_input)
-        memory = with_words(packed, packed.decoder.remember(packed.encoder(words, source.mask, None)), words)
-        # A window whose centres are known has as many as there are source tokens; later ones repeat the last.
-        step = StepBuilder(torch.empty(*source.ids.shape, 0))
+        memory = with_words(packed, packed.combined(packed.encode(sources)))
+        # A window whose centres are known has as many as the longest source has tokens; later ones repeat the last.
+        num_centres = max(source.ids.shape[1] for source in sources.values())
+        step = StepBuilder(torch.empty(len(memory.mask), num_centres, 0))
         inputs = DECODER_STEPS[type(decoder)](step, decoder, packed.decoder.start(memory), memory)
         return step, inputs, memory
 
@@ -350,19 +372,12 @@ class NativeDecoder:
         self._state_ranges = (c_int64 * len(flat_ranges))(*flat_ranges)
         sizes = [size for _, size in state_ranges]
         struct = CDecoder(x_size, step.sums_size, step.values_size, step.reads_size)
-        struct.heads = 1
-        struct.score_scale = 1.0
-        struct.window_radius = -1
-        if (source := step.source) is not None:
-            struct.key_size = source.keys.shape[2]
-            struct.annotation_size = source.annotations.shape[2]
-            struct.heads = source.heads
-            struct.score_scale = source.scale
-            struct.window_radius = source.window_radius
-            struct.window_sigma = source.window_sigma
-            vector = source.score_vector
-            self._score_vector = torch.zeros(0) if vector is None else vector.float().contiguous()
-            struct.score_vector = self._score_vector.data_ptr()
+        self._referenced: list[object] = []  # objects that the attentions point to
+        self._attentions = (CAttention * len(step.attentions))()
+        for attention, attention_struct in zip(step.attentions, self._attentions, strict=True):
+            self._referenced += _set_attention(attention_struct, attention)
+        struct.num_attentions = len(self._attentions)
+        struct.attentions = ctypes.addressof(self._attentions)
         struct.num_ops = len(self._ops)
         struct.ops = ctypes.addressof(self._ops)
         struct.bias = self._initial_sums.data_ptr()
@@ -375,7 +390,6 @@ class NativeDecoder:
                 struct.readout = ctypes.addressof(self._ops) + n * ctypes.sizeof(self._ops[0])
                 break
         struct.word_table = None if self._word_table is None else self._word_table.data_ptr()
-        struct.features, self._features = features_struct(step)
         self._struct = struct
         self._step = step  # owns tensors that the operations point to
         # Counted from the end, because the size of the feature states before them depends on the sentence.
@@ -392,25 +406,60 @@ class NativeDecoder:
         return ctypes.addressof(self._matrices[key].struct)
 
 
+def _native_source(source: AttentionSource, origin: Origin | None) -> NativeSource:
+    """Return a source in the types and the layout that native code reads."""
+    centres = source.window_centres
+    return NativeSource(
+        keys=source.keys.float().contiguous(),
+        annotations=source.annotations.float().contiguous(),
+        mask=source.mask.contiguous(),
+        centres=torch.empty(len(source.mask), 0) if centres is None else centres.float().contiguous(),
+        prepared=prepared_features(source).contiguous(),
+        origin=origin,
+    )
+
+
+def _set_attention(struct: CAttention, attention: StepAttention) -> list[object]:
+    """Set the fields of a structure; return objects that must live as long as it."""
+    source = attention.source
+    vector = source.score_vector
+    score_vector = torch.zeros(0) if vector is None else vector.float().contiguous()
+    struct.key_size = source.keys.shape[2]
+    struct.annotation_size = source.annotations.shape[2]
+    struct.heads = source.heads
+    struct.score_vector = score_vector.data_ptr()
+    struct.score_scale = source.scale
+    struct.window_radius = source.window_radius
+    struct.window_sigma = source.window_sigma
+    struct.features, items = CFeatures.create(attention.feature_descriptions)
+    return [score_vector, items]
+
+
 EMPTY_SOURCE = Stream.from_ids(
     torch.full((1, 1), EOS), CharacterTable(torch.zeros(1, 1, dtype=torch.int64), torch.full((1, 1), PAD))
 )
 """An empty sentence, also for models that read characters."""
 
 
-def _one_position(model: TranslationModel) -> Stream:
-    """Return a source of one position: an empty sentence, or an array of one row."""
-    table = model.source_embedding
-    if isinstance(table, ArrayProjection):
-        return Stream.from_arrays([np.zeros((1, table.features), np.float32)])
+def _one_position(model: TranslationModel) -> dict[str, Stream]:
+    """Return sources of one position each: an empty sentence, or an array of one row."""
+    if not isinstance(model, MultiSourceModel):
+        return {"source": _one_row(model.source_embedding)}
+    return dict(zip(model.source_names, map(_one_row, model.source_embedding), strict=True))
+
+
+def _one_row(embedding: Embedding | ArrayProjection) -> Stream:
+    if isinstance(embedding, ArrayProjection):
+        return Stream.from_arrays([np.zeros((1, embedding.features), np.float32)])
     return EMPTY_SOURCE
 
 
-def with_words(model: TranslationModel, memory: Memory, words: Tensor) -> Memory:
+def with_words(model: TranslationModel, memory: Memory) -> Memory:
     """Return a memory whose values also contain the embedded words [B, J, E], if the model has a lexical model."""
     if model.lexical is None:
         return memory
-    return memory._replace(values=torch.cat([memory.context_values, words], dim=2))
+    assert memory.words is not None
+    return memory._replace(values=torch.cat([memory.context_values, memory.words], dim=2))
 
 
 def add_output_inputs(step: StepBuilder, model: TranslationModel, inputs: ReadoutInputs, word_offset: int) -> Reads:

@@ -40,11 +40,12 @@ from rnnsearch.models.attention.windows import LocalPredictive
 from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.cells import SSRU, Cell
 from rnnsearch.models.memory import Encoded
+from rnnsearch.models.multi_source import MultiSourceModel
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.ops import autotune
 from rnnsearch.ops.native.library import library
-from rnnsearch.text.vocabulary import BOS, EOS, PAD
+from rnnsearch.text.vocabulary import BOS, CONTEXT_END, EOS, PAD
 from rnnsearch.utils.tensors import lengths_mask
 
 log = logging.getLogger(__name__)
@@ -171,11 +172,12 @@ def search_problem(
     """
 
     def check() -> bool:
-        tiny = TinyModel(model.config)
+        tiny = TinyModel.like(model)
         native = create(tiny.model, DType.FP32)
         return native is not None and _steps_are_equal(tiny, native)
 
-    return find_problem(check, name, model, create, tiny_config(model.config).model_dump_json())
+    names = model.source_names if isinstance(model, MultiSourceModel) else ()
+    return find_problem(check, name, model, create, names, tiny_config(model.config, names).model_dump_json())
 
 
 @torch.no_grad()
@@ -188,9 +190,9 @@ def _steps_are_equal(tiny: TinyModel, native: Any) -> bool:
             first state, and `step` the logits, the logarithm of the sum of their exponentials, the next state and the
             attention weights; `output` is the output layer over the whole vocabulary.
     """
-    memories = tiny.model.encode({"source": tiny.source})
+    memories = tiny.model.encode(tiny.sources)
     state = tiny.model.start(memories)
-    native_memory = native.encode(tiny.source)
+    native_memory = native.encode(tiny.sources)
     native_state = native.start(native_memory)
     # Three positions: the first state, one that depends on it, and the last token of the vocabulary.
     for y in ([BOS, BOS], [5, 6], [VOCABULARY - 1, 7]):
@@ -199,7 +201,7 @@ def _steps_are_equal(tiny: TinyModel, native: Any) -> bool:
         logits, norm, native_state, alpha = native.step(native_memory, native_state, tokens, native.output)
         pairs = [(logits - norm[:, None], tiny.model.log_probs(readout))]
         if attention:
-            pairs.append((alpha, attention["source"]))
+            pairs.append((alpha, torch.cat([*attention.values()], dim=-1)))
         for result, want in pairs:
             if not torch.allclose(result, want, rtol=SEARCH_TOLERANCE, atol=SEARCH_TOLERANCE):
                 return False
@@ -359,16 +361,40 @@ def _are_near(
 class TinyModel:
     """A translation model with the components of a config and random parameters, and two sentences."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, source_names: Sequence[str] = ()) -> None:
         """Create the model.
 
         Args:
             config: Config of a model of any size.
+            source_names: Names of several sources; empty for a single one.
         """
-        self.config = tiny_config(config)
-        self.model = filled(TranslationModel(self.config, VOCABULARY, VOCABULARY)).eval()
+        self.config = tiny_config(config, source_names)
         ids = [[5, 6, 7, 8, 9, 10, 11, EOS], [12, 13, 5, EOS, PAD, PAD, PAD, PAD]]
         self.source = Stream.from_ids(torch.tensor(ids))
+        self.sources = {"source": self.source}
+        """The source sentences by source; the second sentence misses the second source."""
+        model: TranslationModel
+        if source_names:
+            self.sources = {name: self._source(index) for index, name in enumerate(source_names)}
+            model = MultiSourceModel(self.config, dict.fromkeys(source_names, VOCABULARY), VOCABULARY)
+        else:
+            model = TranslationModel(self.config, VOCABULARY, VOCABULARY)
+        self.model = filled(model).eval()
+
+    def _source(self, index: int) -> Stream:
+        """Return the sentences in one of several sources."""
+        if index == 0:
+            return self.source
+        # A source of previous sentences, with a separator; the lengths of sources differ.
+        ids = torch.tensor([[14, 15, CONTEXT_END, *range(6, 6 + index), EOS], [16, EOS, *[PAD] * (2 + index)]])
+        if index == 1:
+            ids[1] = PAD
+        return Stream.from_ids(ids % VOCABULARY)
+
+    @classmethod
+    def like(cls, model: TranslationModel) -> TinyModel:
+        """Return a tiny model with the components and the sources of another one."""
+        return cls(model.config, model.source_names if isinstance(model, MultiSourceModel) else ())
 
     @cached_property
     @torch.no_grad()
@@ -400,10 +426,11 @@ class TinyModel:
         return results
 
 
-def tiny_config(config: ModelConfig) -> ModelConfig:
+def tiny_config(config: ModelConfig, source_names: Sequence[str] = ()) -> ModelConfig:
     """Return a config with the same encoder, attention and decoder in tiny sizes.
 
-    Components around them (characters, other outputs, pointers, language models, further sources) are left out.
+    Components around them (characters, other outputs, pointers, language models, further sources without
+    `source_names`) are left out.
     """
     attention = config.attention
     heads = 1 if attention is None else getattr(attention.score, "heads", 1)
@@ -420,9 +447,25 @@ def tiny_config(config: ModelConfig) -> ModelConfig:
         )
     absent = dict.fromkeys(("source_characters", "target_characters", "pointer", "language_model", "sources"))
     components = {"encoder": encoder, "attention": attention, "decoder": decoder}
+    if source_names and config.sources is not None:
+        own = {name: _resized_encoder(other, config.encoder, size) for name, other in config.sources.encoders.items()}
+        components["sources"] = config.sources.model_copy(update={"encoders": own})
     return config.model_copy(
-        update={"embedding": size, "tie": "none", "output": SoftmaxOutputOptions(), **components, **absent}
+        update={"embedding": size, "tie": "none", "output": SoftmaxOutputOptions(), **absent, **components}
     )
+
+
+def _resized_encoder(encoder: Any, default: Any, size: int) -> Any:
+    """Return the options of the encoder of one source in a tiny size.
+
+    Its annotations have the size of those of the default encoder if they have in the whole model.
+    """
+    equal = encoder.annotation_size == default.annotation_size
+    sizes = (size, 2 * size, size // 2)
+    annotation_size = _resized(default, size).annotation_size
+    candidates = [_resized(encoder, other) for other in sizes]
+    fitting = [options for options in candidates if (options.annotation_size == annotation_size) == equal]
+    return [*fitting, candidates[0]][0]
 
 
 def _resized(options: Any, size: int) -> Any:

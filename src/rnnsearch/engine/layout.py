@@ -16,7 +16,7 @@ import numpy as np
 
 from rnnsearch.engine.program import Affine, AttentionProgram, MatrixSlice, StepProgram
 from rnnsearch.engine.rnnsearch import Weight
-from rnnsearch.engine.structs import Array, CDecoder, CFeatures, COp, DType, OpType, PackedMatrix
+from rnnsearch.engine.structs import Array, CAttention, CDecoder, CFeatures, COp, DType, OpType, PackedMatrix
 
 
 class PackedLayout:
@@ -69,9 +69,6 @@ class PackedLayout:
                 op.weight = self._address(self._vectors[operation.parameters])
         states = np.array(program.states, np.int64)  # [states, 2], offsets and sizes
         decoder = CDecoder(program.x_size, program.sums, program.values, program.reads)
-        decoder.heads = 1
-        decoder.score_scale = 1.0
-        decoder.window_radius = -1
         decoder.num_ops = len(ops)
         decoder.ops = addressof(ops)
         decoder.bias = self._address(self._vectors[program.bias])
@@ -82,20 +79,23 @@ class PackedLayout:
         self._referenced.append(ops)
         return decoder
 
-    def add_attention(self, decoder: CDecoder, attention: AttentionProgram, key_size: int, value_size: int) -> None:
-        """Set the fields of a decoder's attention."""
+    def add_attention(
+        self, decoder: CDecoder, attention: AttentionProgram, key_size: int, value_size: int
+    ) -> CAttention:
+        """Set a decoder's attention to its only source, and return its structure."""
+        struct = CAttention(key_size, value_size, attention.heads)
         vector = attention.score_vector
-        decoder.key_size = key_size
-        decoder.annotation_size = value_size
-        decoder.heads = attention.heads
-        decoder.score_scale = attention.scale
-        decoder.window_radius = attention.window_radius
-        decoder.window_sigma = attention.window_sigma
         # Never null: a score without a vector has one unused value.
-        decoder.score_vector = self._address(np.zeros(1, np.float32) if vector is None else self._vectors[vector])
+        struct.score_vector = self._address(np.zeros(1, np.float32) if vector is None else self._vectors[vector])
+        struct.score_scale = attention.scale
+        struct.window_radius = attention.window_radius
+        struct.window_sigma = attention.window_sigma
         descriptions = [tuple(map(int, feature[:5])) for feature in attention.features]
-        decoder.features, items = CFeatures.create(descriptions)
-        self._referenced.append(items)
+        struct.features, items = CFeatures.create(descriptions)
+        decoder.num_attentions = 1
+        decoder.attentions = addressof(struct)
+        self._referenced += [struct, items]
+        return struct
 
     def add_words(self, decoder: CDecoder, program: StepProgram, embeddings: Weight, dtype: DType) -> None:
         """Set the fields of the words that a decoder reads."""

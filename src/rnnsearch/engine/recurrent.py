@@ -168,8 +168,10 @@ class RecurrentEngine:
         layout.add_words(self._decoder, program.step, self.targets, dtype)
         layout.add_readout(self._decoder, program.readout_offset)
         self._position_keys: Array | None = None
+        self._feature_state_size = 0  # values of attention features per source position
         if program.attention is not None:
-            layout.add_attention(self._decoder, program.attention, *model.attention_sizes)
+            attention = layout.add_attention(self._decoder, program.attention, *model.attention_sizes)
+            self._feature_state_size = int(attention.features.state_size)
             if program.attention.position_keys is not None:
                 self._position_keys = model.weights[program.attention.position_keys].fp32
         self._layers = {layer: layout.matrix((layer,), dtype) for layer in program.layers}
@@ -206,7 +208,7 @@ class RecurrentEngine:
         total = (annotations * mask[:, :, None]).sum(1, dtype=np.float32)  # [B, H]
         vectors = {"summary": summary, "mean": total / lengths[:, None].astype(np.float32)}
         states = [self._initial_state(state, vectors, finals, B) for state in program.initial_states]
-        feature_states = np.zeros((B, J * int(self._decoder.features.state_size)), np.float32)
+        feature_states = np.zeros((B, J * self._feature_state_size), np.float32)
         state = np.concatenate([feature_states, *states, np.zeros((B, 1), np.float32)], 1)
         if self._position_keys is not None:
             # Positions beyond the table of keys cannot be attended to.

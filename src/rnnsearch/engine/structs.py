@@ -141,6 +141,7 @@ class COp(Structure):
         ("mask_row_stride", c_int64),
         ("mask_position_stride", c_int64),
         ("d_weight", c_void_p),
+        ("source", c_int64),
     )
 
     def set_operands(self, type: int, size: int, offsets: Sequence[int], previous: int) -> None:
@@ -182,26 +183,33 @@ class CFeatures(Structure):
         return features, items
 
 
-class CDecoder(Structure):
-    """`Decoder` of decoder.h."""
+class CAttention(Structure):
+    """`Attention` of decoder.h."""
 
     _fields_ = (
-        *((name, c_int64) for name in ("x_size", "sums_size", "values_size", "reads_size", "key_size")),
-        ("annotation_size", c_int64),
-        ("heads", c_int64),
-        ("num_ops", c_int64),
-        ("ops", c_void_p),
-        ("bias", c_void_p),
+        *((name, c_int64) for name in ("key_size", "annotation_size", "heads")),
         ("score_vector", c_void_p),
         ("score_scale", c_float),
         ("window_radius", c_int64),
         ("window_sigma", c_float),
+        ("features", CFeatures),
+    )
+
+
+class CDecoder(Structure):
+    """`Decoder` of decoder.h."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("x_size", "sums_size", "values_size", "reads_size", "num_attentions")),
+        ("attentions", c_void_p),
+        ("num_ops", c_int64),
+        ("ops", c_void_p),
+        ("bias", c_void_p),
         ("num_states", c_int64),
         ("states", c_void_p),
         ("state_size", c_int64),
         ("readout", c_void_p),
         ("word_table", c_void_p),
-        ("features", CFeatures),
         *((name, c_void_p) for name in ("word_projection", "embeddings", "int8_embeddings", "embedding_scales")),
     )
 

@@ -7,6 +7,7 @@ the format is in `engine/file.py`. Tests: tests/runtime/test_runtime.py, tests/r
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,8 @@ class _EngineSearch:
             self._engine = RecurrentEngine(native, write_program(model), dtype)
         self.output = self._engine.output
 
-    def encode(self, source: Stream) -> Any:
+    def encode(self, sources: Mapping[str, Stream]) -> Any:
+        (source,) = sources.values()
         return self._engine.encode(self._engine.embed(source.ids.numpy()), source.mask.sum(1).numpy())
 
     def start(self, memory: Any) -> Tensor:

@@ -78,6 +78,7 @@ def packed_ops(step: StepBuilder, matrix_address: Callable[[Tensor, int, int], i
     structs = (COp * len(step.ops))()
     for struct, op in zip(structs, step.ops, strict=True):
         struct.set_operands(op.type, op.size, op.offsets, op.previous)
+        struct.source = op.source
         if op.tensor_index is None:
             continue
         if op.type is OpType.PRODUCT:
@@ -85,13 +86,6 @@ def packed_ops(step: StepBuilder, matrix_address: Callable[[Tensor, int, int], i
         else:
             struct.weight = step.parameters[op.tensor_index].data_ptr()
     return structs
-
-
-def features_struct(step: StepBuilder) -> tuple[CFeatures, object]:
-    """Return the features of a step as a structure, and an object that must live as long."""
-    features = step.source.features if step.source else ()
-    pairs = zip(features, step.feature_query_values, strict=True)
-    return CFeatures.create([feature.description(query_values) for feature, query_values in pairs])
 
 
 def prepared_features(source: AttentionSource) -> Tensor:
@@ -153,7 +147,8 @@ class _Call:
         centres = source.window_centres
         struct.window_centres = None if centres is None else self.address(centres.float())
         struct.source_mask = self.address(source.mask)
-        struct.features, self.features = features_struct(step)
+        descriptions = [description for attention in step.attentions for description in attention.feature_descriptions]
+        struct.features, self.features = CFeatures.create(descriptions)
         struct.active = None if active is None else self.address(active)
 
     def address(self, tensor: Tensor) -> int:

@@ -113,6 +113,19 @@ class AttentionSource(NamedTuple):
     features: tuple[StepFeature, ...] = ()  # features that the score reads
 
 
+class StepAttention(NamedTuple):
+    """The attention of a step to one source."""
+
+    source: AttentionSource
+    query_values: tuple[int, ...]  # offset of each feature's projected query in the values, or -1
+
+    @property
+    def feature_descriptions(self) -> list[tuple[int, ...]]:
+        """The fields of `Feature` in source_features.h, for each feature."""
+        pairs = zip(self.source.features, self.query_values, strict=True)
+        return [feature.description(query_values) for feature, query_values in pairs]
+
+
 class StepOp(NamedTuple):
     """`Op` of recurrence.h."""
 
@@ -122,6 +135,7 @@ class StepOp(NamedTuple):
     previous: int = 0  # bit k: operand k is a value of the previous position
     tensor_index: int | None = None  # of the weights (PRODUCT), the masks (READ, ADD) or the other parameters
     first_row: int = 0  # of a product's weight
+    source: int = 0  # index of the source that is attended to
 
 
 class StepBuilder:
@@ -144,8 +158,7 @@ class StepBuilder:
         self.states: list[tuple[Value, Tensor]] = []  # with their initial values
         self.hidden_states: list[int] = []  # indices of the states that are h of a cell
         self.outputs: list[Value] = []
-        self.source: AttentionSource | None = None
-        self.feature_query_values: list[int] = []  # offset of each feature's projected query in the values, or -1
+        self.attentions: list[StepAttention] = []  # one per source that is attended to
         self.sums_size = 0
         self.values_size = 0
         self.reads_size = 0
@@ -244,11 +257,15 @@ class StepBuilder:
         offsets = (to.offset, sums.offset, -1 if old is None else old.offset)
         self.ops.append(StepOp(OpType.TANH, sums.size, offsets, (old is not None and old.from_previous) << 2))
 
-    def add(self, a: Value, b: Value | None, mask: Tensor | None = None) -> Value:
-        """Return a + b, where a is multiplied by a mask [N, size] or [N, I, size] if given, and b may be missing."""
+    def add(self, a: Value, b: Value | None, mask: Tensor | None = None, to: Value | None = None) -> Value:
+        """Return a + b, where a is multiplied by a mask [N, size] or [N, I, size] if given, and b may be missing.
+
+        Args:
+            to: Where the sum is written to, which may be `a`; None: it is allocated.
+        """
         if b is None and mask is None:
             return a
-        to = self.value(a.size)
+        to = to or self.value(a.size)
         index = self._add_mask(mask)
         offset_b, previous_b = (-1, False) if b is None else (b.offset, b.from_previous)
         previous = a.from_previous << 1 | previous_b << 2
@@ -337,39 +354,53 @@ class StepBuilder:
     def attend(
         self, query: Value | Sums, source: AttentionSource, to: Value | None = None, centre: Value | None = None
     ) -> Value:
-        """Return the context of a query; only once per step.
+        """Return the context of a query. Only search supports more than one source per step.
 
         Args:
             query: The sums W_a s for an additive score, or a value for a score that is a product.
             to: Where the context is written to.
             centre: Centre of the window, if the step computes it.
         """
-        assert self.source is None
-        self.source = source
         context = to or self.value(source.annotations.shape[2])
         centre_offset = -1 if centre is None else centre.offset
         if isinstance(query, Value):
             offsets = (context.offset, query.offset, -1, centre_offset)
-            self.ops.append(StepOp(OpType.DOT, query.size, offsets, query.from_previous << 1))
+            self.ops.append(StepOp(OpType.DOT, query.size, offsets, query.from_previous << 1, source=self.source_index))
+            self.attentions.append(StepAttention(source, ()))
             return context
         # Sums are discarded after the step, so the backward pass reads a copy of the query in the values.
         offsets = (context.offset, query.offset, self.value(query.size).offset, centre_offset)
+        query_values = []
         for feature in source.features:
             query_sums = feature.query_sums
-            self.feature_query_values.append(-1 if query_sums is None else self.value(query_sums.size).offset)
+            query_values.append(-1 if query_sums is None else self.value(query_sums.size).offset)
         index = None
         if source.features:
             index = len(self.parameters)
             self.parameters.append(feature_parameters(source.features))
-        self.ops.append(StepOp(OpType.ADDITIVE, query.size, offsets, 0, index))
+        self.ops.append(StepOp(OpType.ADDITIVE, query.size, offsets, 0, index, source=self.source_index))
+        self.attentions.append(StepAttention(source, tuple(query_values)))
         return context
 
     def window_centre(self, value: Value, vector: Tensor) -> Value:
-        """Return S sigma(v^T value), where S is the number of real source positions."""
+        """Return S sigma(v^T value), where S is the number of real positions of the next source that is attended to."""
         to = self.value(1)
         self.parameters.append(vector)
-        self.ops.append(StepOp(OpType.CENTRE, value.size, (to.offset, value.offset), 0, len(self.parameters) - 1))
+        offsets = (to.offset, value.offset)
+        index = len(self.parameters) - 1
+        self.ops.append(StepOp(OpType.CENTRE, value.size, offsets, 0, index, source=self.source_index))
         return to
+
+    @property
+    def source_index(self) -> int:
+        """Index of the next source that is attended to."""
+        return len(self.attentions)
+
+    @property
+    def source(self) -> AttentionSource | None:
+        """The only source, or None without attention."""
+        assert len(self.attentions) <= 1
+        return self.attentions[0].source if self.attentions else None
 
     def initial_sums(self, biases: Sequence[Tensor] | None = None) -> Tensor:
         """Return the sums that every position starts with [sums_size]: the biases.

@@ -228,7 +228,9 @@ class Translator:
     ) -> list[list[Hypothesis]]:
         token_bytes = None if prefixes is None else self._token_bytes
         arrays = search_batch(self.model, ids, options, prefixes, token_bytes, self.candidates)
-        return n_best_hypotheses(arrays, [len(sentence) + 1 for sentence in ids], options.ranking, SOURCE)
+        attention = {SOURCE: arrays.attention} if arrays.attention.shape[-1] else {}
+        lengths = {SOURCE: [len(sentence) + 1 for sentence in ids]}
+        return n_best_hypotheses(arrays, attention, lengths, options.ranking)
 
     def _make_translation(self, source: Segmented, hypothesis: Hypothesis, prefix: Prefix | None) -> Translation:
         prefix = prefix or NO_PREFIX

@@ -71,7 +71,7 @@ MAX_NATIVE_ATTENTION_WEIGHTS = 1 << 26
 
 @runtime_checkable
 class NativeBeamScorer(Scorer, Protocol):
-    """A Scorer of one source with its own beam search of a whole batch, equivalent to `BeamSearch`."""
+    """A Scorer with its own beam search of a whole batch, equivalent to `BeamSearch`."""
 
     def beam(
         self,
@@ -80,8 +80,8 @@ class NativeBeamScorer(Scorer, Protocol):
         max_length: Array,
         banned: Sequence[int],
         request: NativeBeamRequest,
-    ) -> NBestArrays | None:
-        """Return the n best translations of each sentence, or None if a score was NaN.
+    ) -> tuple[NBestArrays, dict[str, Array]] | None:
+        """Return the n best translations of each sentence and their attention by source, or None if a score was NaN.
 
         Args:
             sources: The batch.
@@ -193,8 +193,9 @@ def _native_beam_search(
     """
     ranking = options.ranking
     max_length = max_lengths(sources, options)
-    [(source, lengths)] = source_lengths(sources).items()  # native models have one source
-    attention_weights = options.beam * len(max_length) * int(max_length.max() + 1) * max(lengths)
+    lengths = source_lengths(sources)
+    num_positions = sum(max(source) for source in lengths.values())
+    attention_weights = options.beam * len(max_length) * int(max_length.max() + 1) * num_positions
     if (
         not options.unconstrained
         or (options.stop == "top" and options.beam > 1)
@@ -213,8 +214,8 @@ def _native_beam_search(
         allowed_tokens=() if forced_bytes is None else forced_bytes.allowed_tokens,
         token_bytes=None if forced_bytes is None else forced_bytes.token_bytes.numpy(),
     )
-    n_best = scorer.beam(sources, columns.ids, max_length, sorted(options.banned | NEVER_PRODUCED), request)
-    return None if n_best is None else n_best_hypotheses(n_best, lengths, ranking, source)
+    result = scorer.beam(sources, columns.ids, max_length, sorted(options.banned | NEVER_PRODUCED), request)
+    return None if result is None else n_best_hypotheses(*result, lengths, ranking)
 
 
 class BeamSearch:

@@ -7,7 +7,7 @@ Equality ignores attention, which tests rely on when they compare searches (`tes
 Axes: I scored tokens, J source positions with EOS.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -70,23 +70,27 @@ def make_hypothesis(
 
 
 def n_best_hypotheses(
-    n_best: NBestArrays, source_lengths: Sequence[int], ranking: Ranking, source: str
+    n_best: NBestArrays,
+    attention_by_source: Mapping[str, Array],
+    source_lengths: Mapping[str, Sequence[int]],
+    ranking: Ranking,
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of a native search per sentence, best first; `BLOCKED` if there is none.
 
     Args:
-        source_lengths: Tokens of each source sentence, with EOS.
-        source: Name of the source.
+        n_best: The result of the search.
+        attention_by_source: Its attention [B, n, T, J] by source name; empty without attention.
+        source_lengths: Tokens of each source sentence, with EOS, by source name.
+        ranking: Score of hypotheses.
     """
-    has_attention = n_best.attention.shape[-1] > 0
     results = []
     for b, lengths in enumerate(n_best.length):
         hypotheses = []
         for n in np.flatnonzero(lengths).tolist():
             length = int(lengths[n])
             attention = {}
-            if has_attention:
-                attention[source] = n_best.attention[b, n, :length, : source_lengths[b]].copy()
+            for name, weights in attention_by_source.items():
+                attention[name] = weights[b, n, :length, : source_lengths[name][b]].copy()
             tokens = n_best.tokens[b, n, :length]
             scores = n_best.scores[b, n, :length]
             hypotheses.append(make_hypothesis(tokens, scores, attention, bool(n_best.finished[b, n]), ranking))

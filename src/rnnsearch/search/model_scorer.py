@@ -25,7 +25,6 @@ from rnnsearch.accel.registry import FAST_SWITCH, fast_implementations_are_enabl
 from rnnsearch.accel.rnnsearch_search import GreedyOutput, NativeRNNsearch, SearchConstraints
 from rnnsearch.accel.search import NativeDecoder, packed_model, products_problem, search_unsupported_reason
 from rnnsearch.accel.verification import SEARCH_TOLERANCE, TinyModel, code_of, find_problem, search_problem
-from rnnsearch.data.batch import Stream
 from rnnsearch.engine.n_best import NBestArrays
 from rnnsearch.engine.rnnsearch import CBeamOptions
 from rnnsearch.engine.structs import Array, DType, PackedMatrix
@@ -103,12 +102,12 @@ def _one_call_problem(model: TranslationModel, native_class: type[Any]) -> str |
     """Return why a native search must not search a whole batch, or None if it does so like `BeamSearch`."""
 
     def check() -> bool:
-        tiny = TinyModel(model.config)
+        tiny = TinyModel.like(model)
         assert isinstance(tiny.model.output, Output)
         tiny.model.output.bias.data[EOS] += 1.0  # hypotheses of different lengths compete
         native = native_class.create(tiny.model, DType.FP32)
         assert native is not None
-        sources = {"source": tiny.source}
+        sources = tiny.sources
         limits: dict[str, Any] = {"max_ratio": 0.0, "max_extra": 4}
         for options in (
             SearchOptions(beam=4, n_best=2, length_penalty=1.5, **limits),
@@ -123,9 +122,9 @@ def _one_call_problem(model: TranslationModel, native_class: type[Any]) -> str |
             return False
         return _native_norms_are_equal()
 
-    # The same search runs for all models, so that it is checked once for each native class.
+    # The same search runs for all models, so that it is checked once for each native class and type of model.
     code = code_of(BeamSearch, BeamExpansion, Ranking), *(norm.__code__ for norm in LENGTH_NORMS.values())
-    return find_problem(check, "the native version", BeamSearch, native_class, code)
+    return find_problem(check, "the native version", BeamSearch, native_class, type(model), code)
 
 
 def _native_norms_are_equal() -> bool:
@@ -286,15 +285,19 @@ class NativeModel(Protocol):
     def searches_in_one_call(self) -> bool:
         """True if the model has `greedy` and `beam`."""
 
+    @property
+    def source_names(self) -> tuple[str, ...] | None:
+        """Names of the sources in the order of their attention weights; None for the only one, with any name."""
+
     def rows(self, ids: Tensor) -> PackedMatrix:
         """Return the output layer over some tokens."""
 
-    def encode(self, source: Stream) -> Any: ...
+    def encode(self, sources: Sources) -> Any: ...
     def start(self, memory: Any) -> Tensor: ...
     def step(
         self, memory: Any, state: Tensor, y: Tensor, output: PackedMatrix
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Return logits, their norm, the next state and the attention, if there is any."""
+        """Return logits, their norm, the next state and the attention to all source positions, if there is any."""
 
     def greedy(self, memory: Any, output: PackedMatrix, constraints: SearchConstraints) -> GreedyOutput:
         """Search a whole batch greedily."""
@@ -306,9 +309,13 @@ class NativeModel(Protocol):
 
 
 class _NativeMemory(NamedTuple):
-    source: str
+    widths: dict[str, int]  # positions of each source, in the order of their attention weights
     encoded: Any
     output: PackedMatrix  # the output layer over the batch's columns
+
+    def attention_by_source(self, alpha: Tensor) -> dict[str, Tensor]:
+        """Return attention weights over the positions of each source, given those of all [..., J_all]."""
+        return dict(zip(self.widths, alpha.split([*self.widths.values()], dim=-1), strict=True))
 
 
 class NativeStepScorer:
@@ -328,7 +335,7 @@ class NativeStepScorer:
 
     def step(self, memory: Any, state: Any, y: Tensor) -> Step:
         logits, norm, state, alpha = self._native.step(memory.encoded, state, y, memory.output)
-        attention = {} if alpha is None else {memory.source: alpha}
+        attention = {} if alpha is None else memory.attention_by_source(alpha)
         return Step(logits, state, attention, norm if self.normalised else None)
 
     def map_hidden(self, state: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
@@ -338,9 +345,12 @@ class NativeStepScorer:
         return state
 
     def _encode(self, sources: Sources, columns: Tensor | None) -> _NativeMemory:
-        ((name, source),) = sources.items()
+        widths = {}
+        for name in self._native.source_names or sources:
+            # A missing source is read as one position.
+            widths[name] = max(1, sources[name].ids.shape[1]) if name in sources else 1
         output = self._native.output if columns is None else self._native.rows(columns)
-        return _NativeMemory(name, self._native.encode(source), output)
+        return _NativeMemory(widths, self._native.encode(sources), output)
 
 
 class NativeScorer(NativeStepScorer):
@@ -355,13 +365,14 @@ class NativeScorer(NativeStepScorer):
         # A translation whose last token is not EOS was cut: that token is one too many.
         finished = result.tokens.gather(0, result.length[None] - 1)[0].numpy() == EOS
         length = result.length.numpy() - ~finished
+        attention = {} if result.attention is None else memory.attention_by_source(result.attention)
         return HypothesisArrays(
             sentence=np.arange(len(max_length)),
             tokens=result.tokens.numpy(),
             scores=result.scores.numpy(),
             length=length,
             finished=finished,
-            attention={} if result.attention is None else {memory.source: result.attention.numpy()},
+            attention={name: weights.numpy() for name, weights in attention.items()},
         )
 
     def beam(
@@ -371,11 +382,15 @@ class NativeScorer(NativeStepScorer):
         max_length: Array,
         banned: Sequence[int],
         request: NativeBeamRequest,
-    ) -> NBestArrays | None:
+    ) -> tuple[NBestArrays, dict[str, Array]] | None:
         """Return the result of a beam search (see `beam.NativeBeamScorer`)."""
         memory = self._encode(sources, columns)
         constraints = _search_constraints(columns, max_length, banned)
-        return self._native.beam(memory.encoded, memory.output, constraints, request.c_struct)
+        n_best = self._native.beam(memory.encoded, memory.output, constraints, request.c_struct)
+        if n_best is None or not n_best.attention.shape[-1]:
+            return None if n_best is None else (n_best, {})
+        attention = memory.attention_by_source(torch.from_numpy(n_best.attention))
+        return n_best, {name: weights.numpy() for name, weights in attention.items()}
 
 
 def _search_constraints(columns: Tensor | None, max_length: Array, banned: Sequence[int]) -> SearchConstraints:

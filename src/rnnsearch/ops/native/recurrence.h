@@ -35,6 +35,7 @@ struct Op {
     const float* mask;  // READ, ADD: factor (dropout) [N, positions, size]; null if there is none
     int64_t mask_row_stride, mask_position_stride;
     float* d_weight;  // gradient of `weight`, except for PRODUCT
+    int64_t source;   // ADDITIVE, DOT, CENTRE: index of the attention, in search
 };
 
 /// Gradient of an output of the recurrence: d [N, I, size] of the values from `offset` on.

@@ -1,32 +1,39 @@
 // Search with any decoder whose step is a list of operations (recurrence.h): one position of many
 // hypotheses, greedy search and beam search; and the sequence of an encoder's cell, which is such a
-// list, too.
+// list, too. A decoder may attend to several sources, each with its own attention.
 //
 // Weights are packed once, in the type of the products; everything else is in fp32. In shapes: B
-// sentences, N hypotheses, J source positions, S = state_size plus the feature states of J
-// positions, C columns of the output layer.
+// sentences, N hypotheses, J positions of a source, J_all positions of all sources, S = state_size
+// plus the feature states of all source positions, C columns of the output layer.
 #include "beam_search.h"
 #include "decoder.h"
 #include "ops.h"
 
 namespace {
 
+/// Offsets of the attention to one source in the buffers of a step.
+struct AttentionOffsets {
+    Index alphas;  // in a row of weights [J_all]
+    Index states;  // of its feature states in a state [S]
+    // Of the arrays in `Workspace` that have this source's size.
+    Index positions, counts, head_alphas, feature_inputs;
+};
+
 /// Buffers of a step for N rows of B sentences.
 struct Workspace {
     const Decoder& d;
-    const Index feature_states_size;  // of a row, for all source positions
-    const Index state_size;           // S
+    Index alphas_size = 0;          // J_all
+    Index feature_states_size = 0;  // of a row, for all source positions
+    Index state_size;               // S
+    Buffer<AttentionOffsets> at;
     Buffer<float> sums, values, previous, reads, prepared, alphas, readout, feature_inputs, word, x;
     Buffer<Index> positions, counts, prepared_offsets;
 
     // readout_words: words of a prepared row of the output layer's inputs.
-    Workspace(const Decoder& d, const SourceBatch& source, Index readout_words, Index B, Index N)
-        : d(d), feature_states_size(source.length * d.features.state_size),
-          state_size(d.state_size + feature_states_size), sums(N * d.sums_size),
-          values(N * d.values_size), previous(N * d.values_size), reads(N * d.reads_size),
-          alphas(N * d.heads * source.length), readout(N * readout_words),
-          feature_inputs(N * source.length * d.features.width), positions(B * source.length),
-          counts(B), prepared_offsets(d.num_ops) {
+    Workspace(const Decoder& d, const SourceBatch* sources, Index readout_words, Index B, Index N)
+        : d(d), at(d.num_attentions), sums(N * d.sums_size), values(N * d.values_size),
+          previous(N * d.values_size), reads(N * d.reads_size), readout(N * readout_words),
+          prepared_offsets(d.num_ops) {
         if (d.word_projection) {
             word.allocate(N * d.word_projection->row_words());
             x.allocate(N * d.x_size);
@@ -38,9 +45,34 @@ struct Workspace {
                 size += N * ((const PackedMatrix*)d.ops[p].weight)->row_words();
         }
         prepared.allocate(size);
-        for (Index b = 0; b < B; b++)
-            counts[b] = unmasked_positions(source.mask + b * source.length, source.length,
-                                           &positions[b * source.length]);
+        allocate_attentions(sources, B, N);
+        state_size = d.state_size + feature_states_size;
+    }
+
+    void allocate_attentions(const SourceBatch* sources, Index B, Index N) {
+        AttentionOffsets end = {};
+        for (Index a = 0; a < d.num_attentions; a++) {
+            const Index J = sources[a].length;
+            at[a] = end;
+            end.alphas += J;
+            end.states += J * d.attentions[a].features.state_size;
+            end.positions += B * J;
+            end.counts += B;
+            end.head_alphas += N * d.attentions[a].heads * J;
+            end.feature_inputs += N * J * d.attentions[a].features.width;
+        }
+        alphas_size = end.alphas;
+        feature_states_size = end.states;
+        alphas.allocate(end.head_alphas);
+        feature_inputs.allocate(end.feature_inputs);
+        positions.allocate(end.positions);
+        counts.allocate(end.counts);
+        for (Index a = 0; a < d.num_attentions; a++)
+            for (Index b = 0; b < B; b++) {
+                const Index J = sources[a].length;
+                counts[at[a].counts + b] = unmasked_positions(sources[a].mask + b * J, J,
+                                                              &positions[at[a].positions + b * J]);
+            }
     }
 
     StepRow<float> row(Index n) {
@@ -54,12 +86,57 @@ struct Workspace {
     }
 };
 
+/// Attends to the source of an operation at target position t, for row n of sentence b.
+///
+/// feature_states, next_feature_states: of all attentions, before and after this position. alpha:
+/// [J_all], mean over the heads; only the weights of this source are written.
+void attend_to_source(const Op& op, const StepRow<float>& r, const SourceBatch& source, Index n,
+                      Index b, Index t, const float* feature_states, float* next_feature_states,
+                      float* alpha, Workspace& w) {
+    const Attention& attention = w.d.attentions[op.source];
+    const AttentionOffsets& at = w.at[op.source];
+    const Index J = source.length;
+    const SourceView all = {
+        &w.positions[at.positions + b * J], w.counts[at.counts + b], J, attention.key_size,
+        attention.annotation_size,          attention.heads,         0, 0};
+    SourceView window = all;
+    if (attention.window_radius >= 0) {
+        const Index known = min(t, source.num_centres - 1);
+        const float centre = op.offset[3] >= 0
+                                 ? r.values[op.offset[3]]
+                                 : source.window_centres[b * source.num_centres + known];
+        window = window.window(attention.window_radius, centre, attention.window_sigma);
+    }
+    float* head_alphas = &w.alphas[at.head_alphas + n * attention.heads * J];  // [heads, J]
+    float* inputs = &w.feature_inputs[at.feature_inputs + n * J * attention.features.width];
+    const FeatureInputs features = {inputs, (const float*)op.weight,
+                                    op.type == ADDITIVE ? attention.features.width : 0};
+    const float* states = feature_states + at.states;
+    float* next_states = next_feature_states + at.states;
+    if (features.width) read_features(attention.features, all, states, inputs);
+    attend(op, r, window, source.keys + b * J * attention.key_size,
+           source.annotations + b * J * attention.annotation_size, attention.score_vector,
+           attention.score_scale, features, head_alphas);
+    if (features.width) {
+        save_queries(attention.features, r.sums, r.values);
+        memcpy(next_states, states, J * attention.features.state_size * sizeof(float));
+        update_features(attention.features, all, features.weight,
+                        source.prepared + b * J * attention.features.prepared_size, r.values,
+                        head_alphas, states, next_states);
+    }
+    for (Index j = 0; j < J; j++) {
+        float total = 0;
+        for (Index head = 0; head < attention.heads; head++) total += head_alphas[head * J + j];
+        alpha[at.alphas + j] = total / attention.heads;
+    }
+}
+
 /// Computes the next states of N rows at one position, by all threads of the team.
 ///
-/// sentence: [N], the row of the batch. y: [N], previous tokens, for the word table. x: projected
-/// inputs, x_stride apart; null: rows of the word table. state, next: [N, S]. alpha: [N, J], mean
-/// over the heads.
-void parallel_advance(Team& team, const Decoder& d, const SourceBatch& source,
+/// sources: one per attention of the step. sentence: [N], the row of the batch. y: [N], previous
+/// tokens, for the word table. x: projected inputs, x_stride apart; null: rows of the word table.
+/// state, next: [N, S]. alpha: [N, J_all], mean over the heads.
+void parallel_advance(Team& team, const Decoder& d, const SourceBatch* sources,
                       const int64_t* sentence, const int64_t* y, const float* x, Index x_stride,
                       Index N, const float* state, float* next, float* alpha, Workspace& w) {
     auto begin_row = [&](Index n) {
@@ -78,50 +155,16 @@ void parallel_advance(Team& team, const Decoder& d, const SourceBatch& source,
             return add_input(op, r, x ? x + n * x_stride : d.word_table + y[n] * d.x_size);
         const Index t = Index(state[(n + 1) * w.state_size - 1]);
         if (op.type == LOG_POSITION) return add_log_position(op, r, t);
-        if (op.type != ADDITIVE && op.type != DOT)
-            return run_op(op, r, (const float*)nullptr, w.counts[b]);
-        const SourceView all = {&w.positions[b * source.length],
-                                w.counts[b],
-                                source.length,
-                                d.key_size,
-                                d.annotation_size,
-                                d.heads,
-                                0,
-                                0};
-        SourceView window = all;
-        if (d.window_radius >= 0) {
-            const Index known = min(t, source.num_centres - 1);
-            const float centre = op.offset[3] >= 0
-                                     ? r.values[op.offset[3]]
-                                     : source.window_centres[b * source.num_centres + known];
-            window = window.window(d.window_radius, centre, d.window_sigma);
-        }
-        float* row_alphas = &w.alphas[n * d.heads * source.length];  // [heads, J]
-        float* inputs = &w.feature_inputs[n * source.length * d.features.width];
-        const FeatureInputs features = {inputs, (const float*)op.weight,
-                                        op.type == ADDITIVE ? d.features.width : 0};
-        const float* feature_states = state + n * w.state_size;
-        if (features.width) read_features(d.features, all, feature_states, inputs);
-        attend(op, r, window, source.keys + b * source.length * d.key_size,
-               source.annotations + b * source.length * d.annotation_size, d.score_vector,
-               d.score_scale, features, row_alphas);
-        if (features.width) {
-            save_queries(d.features, r.sums, r.values);
-            memcpy(next + n * w.state_size, feature_states, w.feature_states_size * sizeof(float));
-            update_features(d.features, all, features.weight,
-                            source.prepared + b * source.length * d.features.prepared_size,
-                            r.values, row_alphas, feature_states, next + n * w.state_size);
-        }
-        for (Index j = 0; j < source.length; j++) {
-            float total = 0;
-            for (Index head = 0; head < d.heads; head++)
-                total += row_alphas[head * source.length + j];
-            alpha[n * source.length + j] = total / d.heads;
-        }
+        if (op.type == ADDITIVE || op.type == DOT)
+            return attend_to_source(op, r, sources[op.source], n, b, t, state + n * w.state_size,
+                                    next + n * w.state_size, alpha + n * w.alphas_size, w);
+        const Index count = op.type == CENTRE ? w.counts[w.at[op.source].counts + b] : 0;
+        run_op(op, r, (const float*)nullptr, count);
     };
-    // Of the values of a row, and of attention.
-    const Index row_cycles =
-        2 * d.values_size + source.length * (2 * d.key_size + d.annotation_size / 4);
+    Index row_cycles = 2 * d.values_size;
+    for (Index a = 0; a < d.num_attentions; a++)
+        row_cycles += sources[a].length *
+                      (2 * d.attentions[a].key_size + d.attentions[a].annotation_size / 4);
     for (Index p = 0; p < d.num_ops;) {
         // Operations p .. products run row by row; products .. after are products of all rows,
         // whose inputs are prepared in the same pass over the rows.
@@ -159,7 +202,7 @@ void parallel_advance(Team& team, const Decoder& d, const SourceBatch& source,
 
 /// Like `parallel_advance`, followed by the output layer: logits [N, C].
 void parallel_step(Team& team, const Decoder& d, const PackedMatrix& output,
-                   const SourceBatch& source, const int64_t* sentence, const int64_t* y,
+                   const SourceBatch* sources, const int64_t* sentence, const int64_t* y,
                    const float* x, Index N, const float* state, float* next, float* alpha,
                    float* logits, Workspace& w) {
     if (!x && !d.word_table) {
@@ -167,7 +210,7 @@ void parallel_step(Team& team, const Decoder& d, const PackedMatrix& output,
                                d.embedding_scales, y, N, w.word.data, w.x.data);
         x = w.x.data;
     }
-    parallel_advance(team, d, source, sentence, y, x, d.x_size, N, state, next, alpha, w);
+    parallel_advance(team, d, sources, sentence, y, x, d.x_size, N, state, next, alpha, w);
     team.parallel_for(N, output.inputs, [&](Index n) {
         prepare_row(output, w.row(n).reads + d.readout->offset[0],
                     &w.readout[n * output.row_words()]);
@@ -179,17 +222,18 @@ void parallel_step(Team& team, const Decoder& d, const PackedMatrix& output,
 
 /// Computes one position of N hypotheses, `per_sentence` of each sentence.
 ///
-/// y: [N], previous tokens. x: [N, x_size], projected words, or null. state, next: [N, S]. alpha:
-/// [N, J]. logits: [N, C]. norm: [N], log-sum-exp of the logits.
-EXPORT void decoder_step(const Decoder* d, const PackedMatrix* output, const SourceBatch* source,
+/// sources: one per attention of the decoder. y: [N], previous tokens. x: [N, x_size], projected
+/// words, or null. state, next: [N, S]. alpha: [N, J_all]. logits: [N, C]. norm: [N], log-sum-exp
+/// of the logits.
+EXPORT void decoder_step(const Decoder* d, const PackedMatrix* output, const SourceBatch* sources,
                          const int64_t* y, const float* x, int64_t N, int64_t per_sentence,
                          const float* state, float* next, float* alpha, float* logits, float* norm,
                          int32_t threads) {
     Buffer<int64_t> sentence(N);
     for (Index n = 0; n < N; n++) sentence[n] = n / per_sentence;
-    Workspace w(*d, *source, output->row_words(), N / per_sentence, N);
+    Workspace w(*d, sources, output->row_words(), N / per_sentence, N);
     parallel_region(threads, [&](Team& team) {
-        parallel_step(team, *d, *output, *source, sentence.data, y, x, N, state, next, alpha,
+        parallel_step(team, *d, *output, sources, sentence.data, y, x, N, state, next, alpha,
                       logits, w);
         team.parallel_for(N, 2 * output->outputs, [&](Index n) {
             norm[n] = log_sum_exp(logits + n * output->outputs, output->outputs);
@@ -199,30 +243,31 @@ EXPORT void decoder_step(const Decoder* d, const PackedMatrix* output, const Sou
 
 /// Runs greedy search on B sentences with a decoder that has its words; see greedy_search.h.
 EXPORT int64_t decoder_greedy(const Decoder* d, const PackedMatrix* output,
-                              const SourceBatch* source, const SearchOptions* options, int64_t B,
+                              const SourceBatch* sources, const SearchOptions* options, int64_t B,
                               float* state, const GreedyResult* result, int32_t threads) {
-    Workspace w(*d, *source, output->row_words(), B, B);
+    Workspace w(*d, sources, output->row_words(), B, B);
     auto step = [&](Team& team, const int64_t* sentence, const int64_t* y, Index N,
                     const float* state, float* next, float* alpha, float* logits) {
-        parallel_step(team, *d, *output, *source, sentence, y, nullptr, N, state, next, alpha,
+        parallel_step(team, *d, *output, sources, sentence, y, nullptr, N, state, next, alpha,
                       logits, w);
     };
-    return greedy_search(threads, step, output->outputs, *options, B, w.state_size, source->length,
+    return greedy_search(threads, step, output->outputs, *options, B, w.state_size, w.alphas_size,
                          state, *result);
 }
 
 /// Runs beam search on B sentences with a decoder that has its words; see beam_search.h.
-EXPORT int64_t decoder_beam(const Decoder* d, const PackedMatrix* output, const SourceBatch* source,
-                            const SearchOptions* options, const BeamOptions* beam, int64_t B,
-                            const float* state, const Hypotheses* result, int32_t threads) {
-    Workspace w(*d, *source, output->row_words(), B, B * beam->width);
+EXPORT int64_t decoder_beam(const Decoder* d, const PackedMatrix* output,
+                            const SourceBatch* sources, const SearchOptions* options,
+                            const BeamOptions* beam, int64_t B, const float* state,
+                            const Hypotheses* result, int32_t threads) {
+    Workspace w(*d, sources, output->row_words(), B, B * beam->width);
     auto step = [&](Team& team, const int64_t* sentence, const int64_t* y, Index N, Index,
                     const float* state, float* next, float* alpha, float* logits) {
-        parallel_step(team, *d, *output, *source, sentence, y, nullptr, N, state, next, alpha,
+        parallel_step(team, *d, *output, sources, sentence, y, nullptr, N, state, next, alpha,
                       logits, w);
     };
     return beam_search(threads, step, output->outputs, *options, *beam, B, w.state_size,
-                       source->length, state, *result);
+                       w.alphas_size, state, *result);
 }
 
 /// Runs a cell over the first lengths[b] of J positions of B rows; lengths must not increase from
@@ -234,8 +279,7 @@ EXPORT int64_t decoder_beam(const Decoder* d, const PackedMatrix* output, const 
 EXPORT void cell_sequence(const Decoder* d, const int64_t* lengths, int64_t B, int64_t J,
                           int64_t reversed, const float* x, float* state, float* outputs,
                           int32_t threads) {
-    const SourceBatch no_source = {};
-    Workspace w(*d, no_source, 0, B, B);
+    Workspace w(*d, nullptr, 0, B, B);
     Buffer<int64_t> row(B);
     Buffer<float> next(B * w.state_size);
     for (Index b = 0; b < B; b++) row[b] = b;
@@ -245,8 +289,8 @@ EXPORT void cell_sequence(const Decoder* d, const int64_t* lengths, int64_t B, i
             const Index j = reversed ? longest - 1 - t : t;
             Index N = 0;  // rows that are long enough
             while (N < B && lengths[N] > j) N++;
-            parallel_advance(team, *d, no_source, row.data, nullptr, x + j * d->x_size,
-                             J * d->x_size, N, state, next.data, nullptr, w);
+            parallel_advance(team, *d, nullptr, row.data, nullptr, x + j * d->x_size, J * d->x_size,
+                             N, state, next.data, nullptr, w);
             team.parallel_for(N, w.state_size / 4, [&](Index n) {
                 memcpy(state + n * w.state_size, &next[n * w.state_size],
                        w.state_size * sizeof(float));

@@ -8,7 +8,7 @@
 #include "request.h"
 
 extern "C" {
-int64_t decoder_beam(const Decoder* d, const PackedMatrix* output, const SourceBatch* source,
+int64_t decoder_beam(const Decoder* d, const PackedMatrix* output, const SourceBatch* sources,
                      const SearchOptions* options, const BeamOptions* beam, int64_t B,
                      const float* state, const Hypotheses* result, int32_t threads);
 void cell_sequence(const Decoder* d, const int64_t* lengths, int64_t B, int64_t J, int64_t reversed,
@@ -83,6 +83,7 @@ struct Registry {
 /// A step of a cell or of the decoder, with the arrays that it reads.
 struct Step {
     Decoder decoder;
+    Attention attention;  // a key size of 0: the step does not attend
     Buffer<Op> ops;
     Buffer<float> bias, parameters, score_vector;
     Buffer<int64_t> states;
@@ -130,7 +131,7 @@ bool copy_exact(Buffer<T>& to, const T* from, uint32_t count, int64_t expected) 
 // is invalid.
 
 bool read_features(Step& step, IntReader& reader) {
-    Features& features = step.decoder.features;
+    Features& features = step.attention.features;
     features.count = reader.next(0, MAX_ITEMS);
     if (!reader.ok) return false;
     features.items = step.features.zeros(features.count);
@@ -148,13 +149,13 @@ bool read_features(Step& step, IntReader& reader) {
         features.state_size += feature_state_size(f);
         features.prepared_size += feature_prepared_size(f);
     }
-    return reader.ok && (!features.count || (step.decoder.heads == 1 && step.score_vector.size));
+    return reader.ok && (!features.count || (step.attention.heads == 1 && step.score_vector.size));
 }
 
 /// Returns true if all operands of an operation are within their rows, and its weights have the
 /// right size.
 bool operands_fit(const Step& step, const Op& op, const Layer* layer, int64_t parameters) {
-    const Decoder& d = step.decoder;
+    const Attention& a = step.attention;
     for (const OperandRange& range : OPERANDS)
         if (range.op == op.type && !(range.optional && op.offset[range.index] == -1) &&
             !step.contains(op.offset[range.index], op.size * range.times, range.row))
@@ -172,11 +173,11 @@ bool operands_fit(const Step& step, const Op& op, const Layer* layer, int64_t pa
         case LOG_POSITION: return parameters == op.size;
         case ADDITIVE:
         case DOT:
-            return op.size == d.key_size &&
-                   step.contains(op.offset[0], d.annotation_size, VALUES) &&
-                   in_range(op.offset[3], -1, d.values_size - 1) &&
+            return op.size == a.key_size &&
+                   step.contains(op.offset[0], a.annotation_size, VALUES) &&
+                   in_range(op.offset[3], -1, step.decoder.values_size - 1) &&
                    (op.type == ADDITIVE) == (step.score_vector.size > 0) &&
-                   parameters == (d.features.count ? parameter_count(d.features, d.key_size) : 0);
+                   parameters == (a.features.count ? parameter_count(a.features, a.key_size) : 0);
     }
     return true;
 }
@@ -206,9 +207,9 @@ bool read_ops(const RecurrentModel& model, Step& step, IntReader& reader) {
                                        : nullptr;
         if (op.type != ADDITIVE && op.type != DOT) continue;
         attentions++;
-        step.needs_centres = d.window_radius >= 0 && op.offset[3] < 0;
+        step.needs_centres = step.attention.window_radius >= 0 && op.offset[3] < 0;
     }
-    return attentions == (d.key_size > 0);
+    return attentions == d.num_attentions;
 }
 
 /// Reads the layer that projects the step's words, and the offset of the output layer's inputs.
@@ -232,15 +233,18 @@ bool read_words(const RecurrentModel& model, Step& step, IntReader& reader) {
 /// attention), and its states.
 bool read_shape(Step& step, IntReader& reader) {
     Decoder& d = step.decoder;
+    Attention& a = step.attention;
     int64_t* const sizes[] = {&d.x_size,     &d.sums_size, &d.values_size,
-                              &d.reads_size, &d.key_size,  &d.annotation_size};
+                              &d.reads_size, &a.key_size,  &a.annotation_size};
     for (int64_t* size : sizes) *size = reader.next(0, MAX_SIZE);
-    d.heads = reader.next(1, MAX_SIZE);
-    d.window_radius = reader.next(-1, MAX_SIZE);
+    a.heads = reader.next(1, MAX_SIZE);
+    a.window_radius = reader.next(-1, MAX_SIZE);
     d.num_states = reader.next(1, MAX_ITEMS);
     if (!reader.ok) return false;
-    if (d.key_size && (d.key_size % d.heads || d.annotation_size % d.heads || !d.annotation_size))
+    if (a.key_size && (a.key_size % a.heads || a.annotation_size % a.heads || !a.annotation_size))
         return false;
+    d.num_attentions = a.key_size > 0;
+    d.attentions = &a;
     reader.read(step.states, 2 * d.num_states, 0, MAX_SIZE);
     for (int64_t n = 0; n < d.num_states && reader.ok; n++) {
         if (step.states[2 * n + 1] < 1 ||
@@ -305,21 +309,22 @@ int32_t recurrent_add_step(RecurrentModel* model, double score_scale, double win
     if (!step) return -1;
     IntReader reader{description, int64_t(count)};
     Decoder& d = step->decoder;
+    Attention& a = step->attention;
     auto is_valid = [&] {
         if (!(fabs(score_scale) <= MAX_SIZE && window_sigma >= 0 && window_sigma <= MAX_SIZE))
             return false;
         if (!read_shape(*step, reader)) return false;
-        d.score_scale = float(score_scale);
-        d.window_sigma = float(window_sigma);
+        a.score_scale = float(score_scale);
+        a.window_sigma = float(window_sigma);
         if (!read_words(*model, *step, reader) ||
             !copy_exact(step->bias, bias, bias_count, d.sums_size))
             return false;
         if (!copy_exact(step->parameters, parameters, parameters_count, parameters_count))
             return false;
-        if (vector_count && !copy_exact(step->score_vector, vector, vector_count, d.key_size))
+        if (vector_count && !copy_exact(step->score_vector, vector, vector_count, a.key_size))
             return false;
         d.bias = step->bias.data;
-        d.score_vector = step->score_vector.data;
+        a.score_vector = step->score_vector.data;
         return read_features(*step, reader) && read_ops(*model, *step, reader) && !reader.left;
     };
     return model->steps.commit(is_valid());
@@ -350,7 +355,8 @@ const float* recurrent_run_cell(RecurrentModel* model, int32_t step_number, int3
     const Step* step = model->steps.get(step_number);
     if (!step) return nullptr;
     const Decoder& d = step->decoder;
-    if (d.key_size || !d.x_size || !in_range(B, 1, MAX_HYPOTHESES) || x_count % (B * d.x_size))
+    if (d.num_attentions || !d.x_size || !in_range(B, 1, MAX_HYPOTHESES) ||
+        x_count % (B * d.x_size))
         return nullptr;
     const int64_t J = x_count / (B * d.x_size), D = d.states[1], S = d.state_size;
     if (B * J * D > MAX_FLOATS || B * step->workspace_size() > MAX_FLOATS) return nullptr;
@@ -411,14 +417,15 @@ int32_t recurrent_search(const RecurrentModel* model, int32_t step_number, int32
                       model->words[1], model->knows_bytes))
         return -1;
     const Decoder& d = step->decoder;
+    const Attention& a = step->attention;
     const int64_t B = request.B, rows = B * request.K;
-    const int64_t J = d.key_size ? request.J : 0, positions = B * J;
-    const int64_t S = J * d.features.state_size + d.state_size;
+    const int64_t J = d.num_attentions ? request.J : 0, positions = B * J;
+    const int64_t S = J * a.features.state_size + d.state_size;
     if (rows * (step->workspace_size() + S) > MAX_FLOATS) return -1;
-    if (rows * J * max(d.features.width, d.heads) > MAX_FLOATS) return -1;
-    if (keys_count != positions * d.key_size || annotations_count != positions * d.annotation_size)
+    if (rows * J * max(a.features.width, a.heads) > MAX_FLOATS) return -1;
+    if (keys_count != positions * a.key_size || annotations_count != positions * a.annotation_size)
         return -1;
-    if (mask_count != positions || prepared_count != positions * d.features.prepared_size ||
+    if (mask_count != positions || prepared_count != positions * a.features.prepared_size ||
         state_count != B * S)
         return -1;
     if (centres_count != positions && (centres_count || step->needs_centres)) return -1;
