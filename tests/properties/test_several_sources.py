@@ -16,9 +16,9 @@ from rnnsearch.data.batches import make_batch
 from rnnsearch.engine.structs import DType
 from rnnsearch.models.decoders import DECODERS
 from rnnsearch.objectives.likelihood import Likelihood
+from rnnsearch.ops.native.library import library
 from rnnsearch.search.beam import beam_search, greedy_search
 from rnnsearch.search.forced import force_decode
-from rnnsearch.ops.native.library import library
 from rnnsearch.search.hypothesis import Hypothesis
 from rnnsearch.search.model_scorer import ModelScorer, NativeScorer, NativeStepScorer, fastest_scorer
 from rnnsearch.search.options import SearchOptions

@@ -176,8 +176,7 @@ def search_problem(
         native = create(tiny.model, DType.FP32)
         return native is not None and _steps_are_equal(tiny, native)
 
-    names = model.source_names if isinstance(model, MultiSourceModel) else ()
-    return find_problem(check, name, model, create, names, tiny_config(model.config, names).model_dump_json())
+    return find_problem(check, name, model, create, TinyModel.key(model))
 
 
 @torch.no_grad()
@@ -394,7 +393,13 @@ class TinyModel:
     @classmethod
     def like(cls, model: TranslationModel) -> TinyModel:
         """Return a tiny model with the components and the sources of another one."""
-        return cls(model.config, model.source_names if isinstance(model, MultiSourceModel) else ())
+        return cls(model.config, _source_names(model))
+
+    @staticmethod
+    def key(model: TranslationModel) -> tuple[object, ...]:
+        """Return a hashable value that is equal for models with equal tiny models."""
+        names = _source_names(model)
+        return names, tiny_config(model.config, names).model_dump_json()
 
     @cached_property
     @torch.no_grad()
@@ -424,6 +429,11 @@ class TinyModel:
             output, state = attention.step(query, state, memory, word)
             results += [output.alpha, output.context]
         return results
+
+
+def _source_names(model: TranslationModel) -> tuple[str, ...]:
+    """Return the names of several sources; empty for a single one."""
+    return model.source_names if isinstance(model, MultiSourceModel) else ()
 
 
 def tiny_config(config: ModelConfig, source_names: Sequence[str] = ()) -> ModelConfig:

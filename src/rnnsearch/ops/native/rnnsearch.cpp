@@ -11,6 +11,7 @@
 #include "rnnsearch.h"
 
 #include "beam_search.h"
+#include "shared_states.h"
 #include "thread_team.h"
 
 namespace {
@@ -155,34 +156,6 @@ EXPORT void rnnsearch_encode(const EncoderWeights* w, const float* x, const int6
 }
 
 namespace {
-
-/// Groups hypotheses with equal states. Hypotheses of one sentence that continue the same
-/// hypothesis share its state, and everything that is computed before the word is read is computed
-/// once for them.
-struct SharedStates {
-    Buffer<int64_t> first;  // the first hypothesis of each group [U]
-    Buffer<int64_t> group;  // the group of each hypothesis [N]
-    int64_t count = 0;      // U, the number of groups
-
-    void all_distinct(int64_t N) {
-        first.allocate(N);
-        group.allocate(N);
-        for (int64_t n = 0; n < N; n++) first[n] = group[n] = n;
-        count = N;
-    }
-    /// Compares the states [N, D] of each sentence, which has `per_sentence` adjacent hypotheses.
-    void find(const float* state, int64_t D, int64_t N, int64_t per_sentence) {
-        first.allocate(N);
-        group.allocate(N);
-        count = 0;
-        for (int64_t n = 0; n < N; n++) {
-            int64_t same = n / per_sentence * per_sentence;
-            while (same < n && memcmp(state + same * D, state + n * D, D * sizeof(float))) same++;
-            group[n] = same < n ? group[same] : count;
-            if (same == n) first[count++] = n;
-        }
-    }
-};
 
 /// Buffers of a step for N hypotheses: rows prepared for products, then the results of products.
 struct Workspace {
