@@ -24,6 +24,7 @@ def test_old_module_path_forwards_to_new_module(old, monkeypatch):
     assert all(getattr(module, name) is getattr(new, name) for name in public)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of its package, unless that was imported before
 def test_unknown_module_is_not_found():
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("rnnsearch.evaluate.nothing")

@@ -56,7 +56,7 @@ def test_large_response_is_rejected_before_and_after_the_search(http, monkeypatc
     monkeypatch.setattr(output_size, "MAX_RESPONSE_BYTES", size // 10)
     before = http.post("/v1/translate", json=body)
     # Only the translations show now that the response is too large.
-    monkeypatch.setattr("rnnsearch.serve.registry.check_output", lambda *_: None)
+    monkeypatch.setattr("rnnsearch.serve.served_model.check_output", lambda *_: None)
     after = http.post("/v1/translate", json=body)
     for response in (before, after):
         assert response.status_code == 413
