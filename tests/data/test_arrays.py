@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rnnsearch.cli.io import parallel_rows
 from rnnsearch.config import RunConfig, resolve
 from rnnsearch.config.data import ArrayConfig
 from rnnsearch.data.arrays import (
@@ -263,3 +264,17 @@ def test_invalid_options_are_rejected(tmp_path, data, message):
     tables = {"preset": "rnnsearch-small", "data": {"source": "speech", "target": "en", "train": ["x"], **data}}
     with pytest.raises(ConfigError, match=message):
         resolve(tables, base=tmp_path)
+
+
+def test_rows_of_two_array_files_have_the_values_and_names_of_their_own(tmp_path):
+    speech, images = arrays_of([2, 1]), arrays_of([3, 4], features=2)
+    write_frames(tmp_path / "speech.npy", speech)
+    write_frames(tmp_path / "images.npy", images)
+    (tmp_path / "text.en").write_text("red\nblue\n")
+    files = [tmp_path / name for name in ("speech.npy", "images.npy", "text.en")]
+    options = {"speech": FRAMES, "images": ArrayConfig(features=2)}
+    [rows] = parallel_rows(files, ["speech", "images", "en"], options, 10)
+    assert rows == [("speech.npy:1", "images.npy:1", "red"), ("speech.npy:2", "images.npy:2", "blue")]
+    for row, frames, regions in zip(rows, speech, images, strict=True):
+        np.testing.assert_array_equal(row[0].values, frames)
+        np.testing.assert_array_equal(row[1].values, regions)

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from io import BufferedIOBase
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, TextIO, cast
+from typing import TYPE_CHECKING, TextIO, TypeVar, cast
 
 from rnnsearch.errors import DataError
 from rnnsearch.utils.files import atomic_file, path_conflict
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rnnsearch.data.ragged import RaggedArray
     from rnnsearch.text.several_sources import SourceText
 
+Line = TypeVar("Line")
 MAX_CHUNK_SQUARED_CHARACTERS = 1 << 31
 """Limit of the sum of squared line lengths of a chunk, because stored attention weights grow with the squared length.
 
@@ -142,14 +143,19 @@ def chunked(lines: Iterable[str | None], size: int) -> Iterator[list[str]]:
 
     Chunks depend only on the lines since the last chunk, so a chunk that is split off and chunked again stays whole.
     """
-    chunk: list[str] = []
+    return _chunked(lines, size, len)
+
+
+def _chunked(lines: Iterable[Line | None], size: int, length: Callable[[Line], int]) -> Iterator[list[Line]]:
+    """Yield lines of any type in chunks like `chunked`; `length` returns the characters of a line."""
+    chunk: list[Line] = []
     squares = 0
-    for text in lines:
-        if text is not None:
-            chunk.append(text)
-            squares += len(text) ** 2
+    for line in lines:
+        if line is not None:
+            chunk.append(line)
+            squares += length(line) ** 2
         is_full = len(chunk) == size or squares > MAX_CHUNK_SQUARED_CHARACTERS
-        if is_full or (text is None and chunk):
+        if is_full or (line is None and chunk):
             yield chunk
             chunk = []
             squares = 0
@@ -258,7 +264,7 @@ def read_sources(
     Raises:
         DataError: The numbers of files or lines differ, or a file has text instead of arrays or the other way round.
     """
-    from rnnsearch.data.arrays import named_array
+    from rnnsearch.data.arrays import iterate_arrays
     from rnnsearch.data.corpus import read_lines
 
     files = source_files(source, sources)
@@ -267,28 +273,28 @@ def read_sources(
     columns: list[Sequence[str]] = []
     for name, path in zip(sources, files, strict=True):
         if name in opened:
-            columns.append([named_array(opened[name], index, path) for index in range(len(opened[name]))])
+            columns.append(list(iterate_arrays(opened[name], path)))
         else:
             columns.append(list(read_lines(path)))
         require_equal_lengths(path, len(columns[-1]), target, len(target_lines))
     return list(columns[0] if len(sources) == 1 else zip(*columns, strict=True)), target_lines
 
 
-def source_rows(
+def parallel_rows(
     files: Sequence[Path], sources: Sequence[str], arrays: Mapping[str, ArrayConfig], size: int
 ) -> Iterator[list[tuple[str, ...]]]:
-    """Yield the rows of parallel files of sources in chunks; lines that are too long are cut.
+    """Return the rows of parallel files in chunks; lines that are too long are cut.
 
     Args:
-        files: File of each source.
-        sources: Names of the sources.
+        files: File of each source, possibly followed by that of their translations.
+        sources: Names of the languages of these files.
         arrays: Options of those that are arrays.
         size: Maximum number of rows of a chunk.
 
     Raises:
         DataError: As in `open_source_arrays`, or the files have different lengths.
     """
-    from rnnsearch.data.arrays import named_array
+    from rnnsearch.data.arrays import iterate_arrays
     from rnnsearch.data.corpus import read_lines
 
     opened = open_source_arrays(files, sources, arrays)
@@ -298,22 +304,12 @@ def source_rows(
         if name in opened:
             rows = opened[name]
             lengths.append(len(rows))
-            columns.append(named_array(rows, index, path) for index in range(len(rows)))
+            columns.append(iterate_arrays(rows, path))
         else:
             lengths.append(count_lines(path))
             columns.append(read_lines(path, truncate=True))
         require_equal_lengths(files[0], lengths[0], path, lengths[-1])
-    chunk: list[tuple[str, ...]] = []
-    squares = 0
-    for row in zip(*columns, strict=True):
-        chunk.append(row)
-        squares += sum(map(len, row)) ** 2
-        if len(chunk) == size or squares > MAX_CHUNK_SQUARED_CHARACTERS:
-            yield chunk
-            chunk = []
-            squares = 0
-    if chunk:
-        yield chunk
+    return _chunked(zip(*columns, strict=True), size, lambda row: sum(map(len, row)))
 
 
 def count_lines(first: Path, *others: Path) -> int:
@@ -329,13 +325,6 @@ def count_lines(first: Path, *others: Path) -> int:
 def count_pairs(source: Path, target: Path) -> int:
     """Return the number of lines of two files; raise DataError if it differs."""
     return count_lines(source, target)
-
-
-def line_chunks(paths: Sequence[Path], size: int) -> Iterator[list[str]]:
-    """Yield the rows of parallel files in chunks; the lines of a row are joined by line feeds."""
-    from rnnsearch.data.corpus import read_lines
-
-    return chunked(map("\n".join, zip(*(read_lines(path, truncate=True) for path in paths), strict=True)), size)
 
 
 def line_pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:

@@ -11,21 +11,12 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rnnsearch.cli.io import (
-    count_lines,
-    line_chunks,
-    open_source_arrays,
-    print_message,
-    require_equal_lengths,
-    rereadable,
-    source_files,
-)
-from rnnsearch.data.arrays import NamedArray, named_array
+from rnnsearch.cli.io import parallel_rows, print_message, rereadable, source_files
+from rnnsearch.data.arrays import NamedArray
 from rnnsearch.errors import DataError
 
 if TYPE_CHECKING:
     from rnnsearch.bulk import Counts
-    from rnnsearch.data.ragged import RaggedArray
     from rnnsearch.text.alignment_types import AlignedBy, Symmetrisation, Unit
     from rnnsearch.text.alignments import Link
     from rnnsearch.text.several_sources import SourceText
@@ -80,68 +71,37 @@ def read_pairs(
         translator.require_context()
     size = BATCHES_PER_CHUNK * translator.config.search.batch_sentences
     reader = _PairReader(translator, [*source_files(source, translator.sources), target], max_tokens, documents)
-    with rereadable(*reader.text_paths) as copies:
-        num_lines = count_lines(*copies)
-        for path, arrays in reader.array_files:
-            require_equal_lengths(path, len(arrays), target, num_lines)
-        for lines in line_chunks(copies, size):
-            yield reader.chunk(lines)
+    with rereadable(*reader.paths) as copies:
+        for rows in parallel_rows(copies, reader.names, translator.system.arrays, size):
+            yield reader.chunk(rows)
 
 
 class _PairReader:
-    """Makes chunks of pairs from the lines of their texts."""
+    """Makes chunks of pairs from the rows of parallel files."""
 
     def __init__(self, translator: Translator, paths: Sequence[Path], max_tokens: int, documents: bool) -> None:
-        """Open the arrays among the sources; `paths` are the files of each source and of the target."""
+        """Start before the first row; `paths` are the files of each source and of the target."""
+        self.paths = paths
+        self.names = (*translator.sources, translator.languages[1])
+        """Names of the languages of the files."""
         self._translator = translator
-        self._paths = paths
         self._max_tokens = max_tokens
         self._has_documents = documents
-        self._arrays = open_source_arrays(paths[:-1], translator.sources, translator.system.arrays)
-        self._names = (*translator.sources, translator.languages[1])
         self._num_pairs = 0
         self._document = 0
 
-    @property
-    def text_paths(self) -> list[Path]:
-        """Files of text: those of the sources that are text, and that of the target."""
-        return [path for path, name in zip(self._paths, self._names, strict=True) if name not in self._arrays]
-
-    @property
-    def array_files(self) -> list[tuple[Path, RaggedArray]]:
-        """Files of arrays, with their arrays."""
-        names = dict(zip(self._names, self._paths, strict=True))
-        return [(names[name], arrays) for name, arrays in self._arrays.items()]
-
-    def chunk(self, lines: Sequence[str]) -> PairChunk:
-        """Return the next pairs; each line has the texts of a pair, with line feeds between."""
+    def chunk(self, rows: Sequence[tuple[str, ...]]) -> PairChunk:
+        """Return the next pairs, given the sources and the target of each; an array is a `NamedArray`."""
         chunk = PairChunk([], [], [], [])
-        for line in lines:
+        for row in rows:
             self._num_pairs += 1
-            row = self._row(line.split("\n"))
-            fits = [
-                self._fits(name, path, text) for name, path, text in zip(self._names, self._paths, row, strict=True)
-            ]
-            shown = ("\t".join(row[:-1]), row[-1])
-            if not all(fits):
-                row = [_without_content(text) for text in row]
-            *sources, target = row
+            fits = [self._fits(name, path, text) for name, path, text in zip(self.names, self.paths, row, strict=True)]
+            *sources, target = row if all(fits) else map(_without_content, row)
             chunk.sources.append(sources if self._translator.has_several_sources else sources[0])
             chunk.targets.append(target)
-            chunk.skipped.append(None if all(fits) else shown)
+            chunk.skipped.append(None if all(fits) else ("\t".join(row[:-1]), row[-1]))
             chunk.documents.append(self._next_document(chunk))
         return chunk
-
-    def _row(self, texts: Sequence[str]) -> list[str]:
-        """Return the sources and the target of the current pair; an array is a `NamedArray`."""
-        remaining = iter(texts)
-        row: list[str] = []
-        for name, path in zip(self._names, self._paths, strict=True):
-            if name in self._arrays:
-                row.append(named_array(self._arrays[name], self._num_pairs - 1, path))
-            else:
-                row.append(next(remaining))
-        return row
 
     def _fits(self, name: str, path: Path, text: str) -> bool:
         """Return True if a source or the target of the current pair is within the limits; otherwise report it."""
@@ -170,8 +130,8 @@ class _PairReader:
             # As in `translate`, a line that is too long ends the document, because contexts have no gaps.
             self._document += 1
             if target.strip():
-                must = f"must be empty, because the line of {self._paths[0]}, which ends a document, is"
-                raise DataError(f"{self._paths[-1]}:{self._num_pairs}: {must}")
+                must = f"must be empty, because the line of {self.paths[0]}, which ends a document, is"
+                raise DataError(f"{self.paths[-1]}:{self._num_pairs}: {must}")
         return self._document
 
 

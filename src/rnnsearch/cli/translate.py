@@ -19,10 +19,10 @@ from rnnsearch.cli.bulk import require_files, run_in_shards
 from rnnsearch.cli.io import (
     input_chunks,
     open_output,
+    parallel_rows,
     print_message,
     require_distinct_files,
     source_files,
-    source_rows,
 )
 from rnnsearch.cli.options import (
     AlignBy,
@@ -189,7 +189,7 @@ def _input_chunks(translator: LineTranslator, path: Path | None) -> Iterator[Seq
     if path is None or several is None or "|" not in str(path):
         return input_chunks(path, translator.chunk_size)
     paths = source_files(path, several.sources)
-    return source_rows(paths, several.sources, several.system.arrays, translator.chunk_size)
+    return parallel_rows(paths, several.sources, several.system.arrays, translator.chunk_size)
 
 
 @expand_groups

@@ -13,7 +13,7 @@ Axes: J rows of an array, F features, T rows of all arrays of a file.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -229,12 +229,18 @@ def read_arrays(path: Path, options: ArrayConfig) -> list[NamedArray]:
         DataError: The file or an array is not valid.
     """
     arrays = open_arrays(path, options)
-    return [named_array(arrays, index, path) for index in range(len(arrays))]
+    return list(iterate_arrays(arrays, path))
 
 
 def named_array(arrays: RaggedArray, index: int, path: Path) -> NamedArray:
     """Return one array of a file."""
     return NamedArray(f"{path.name}:{index + 1}", arrays.array(index))
+
+
+def iterate_arrays(arrays: RaggedArray, path: Path) -> Iterator[NamedArray]:
+    """Yield all arrays of a file."""
+    for index in range(len(arrays)):
+        yield named_array(arrays, index, path)
 
 
 class ArrayFiles:
