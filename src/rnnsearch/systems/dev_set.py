@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 
 from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import SearchConfig
+from rnnsearch.data.batch import Direction
 from rnnsearch.data.batches import make_batch
+from rnnsearch.data.characters import NO_CHARACTERS, WordCharacters
 from rnnsearch.data.corpus import Row
 from rnnsearch.metrics.alignment_error import alignment_error
 from rnnsearch.metrics.scores import corpus_bleu
@@ -78,14 +80,11 @@ class DevSet:
 
     def make_batches(self, objective: Objective[Model], rows: int, device: torch.device) -> DevBatches[Model]:
         """Return the batches of this process, of `rows` pairs of similar length each."""
-        batches = []
-        starts = range(0, len(self.order), rows)
-        for indices in self.processes.shard([self.order[start : start + rows] for start in starts]):
-            pairs = [(*self._source_streams(n), self.target_ids[n]) for n in indices]
-            batches.append(make_batch(pairs, indices, self.system.direction, self.system.spellings))
-        # With EOS.
-        num_tokens = sum(len(ids) + 1 for ids in self.target_ids)
-        return DevBatches(objective, batches, len(self.pairs), num_tokens, device, self.processes)
+        pairs = [(*self._source_streams(n), self.target_ids[n]) for n in range(len(self.pairs))]
+        system = self.system
+        return make_dev_batches(
+            objective, pairs, self.order, rows, system.direction, device, self.processes, system.spellings
+        )
 
     def _source_streams(self, pair: int) -> tuple[Sequence[int] | None, ...]:
         """Return the ids of each source stream of a pair, None if it does not have the source."""
@@ -99,6 +98,36 @@ class DevSet:
         # `all_gather` returns the results in the order before `shard`, which is sorted by length.
         results = dict(zip(self.order, self.processes.all_gather(own), strict=True))
         return [results[n] for n in range(len(results))]
+
+
+def make_dev_batches(
+    objective: Objective[Model],
+    rows: Sequence[tuple[Sequence[int] | None, ...]],
+    order: Sequence[int],
+    batch_rows: int,
+    direction: Direction,
+    device: torch.device,
+    processes: Processes,
+    spellings: WordCharacters = NO_CHARACTERS,
+) -> DevBatches[Model]:
+    """Return the dev batches of this process.
+
+    Args:
+        objective: Objective whose NLL is computed.
+        rows: Ids of each source and of the target.
+        order: Indices of the rows; neighbours are in one batch.
+        batch_rows: Maximum number of rows of a batch.
+        direction: Streams of the rows.
+        device: Device of the model.
+        processes: All processes of the training run.
+        spellings: Characters and copies of unknown words to include.
+    """
+    batches = []
+    starts = range(0, len(order), batch_rows)
+    for indices in processes.shard([order[start : start + batch_rows] for start in starts]):
+        batches.append(make_batch([rows[n] for n in indices], indices, direction, spellings))
+    num_tokens = sum(len(row[-1] or ()) + 1 for row in rows)  # with EOS
+    return DevBatches(objective, batches, len(rows), num_tokens, device, processes)
 
 
 @dataclass(frozen=True)

@@ -22,15 +22,14 @@ from rnnsearch.systems.system import System, named_components
 from rnnsearch.systems.transfer import (
     PATH,
     TokenMap,
-    describe_other_parameters,
+    copy_inherited,
     map_at_random,
     map_by_token,
     require_same_options,
-    require_shape,
     token_mapping,
     transfer_options,
 )
-from rnnsearch.utils.weights import copy_weights, named_weights
+from rnnsearch.utils.weights import named_weights
 
 TOKEN_MODULES = ("source_embedding", "target_embedding", "output")
 """Attributes of `TranslationModel` whose parameters have a row per token."""
@@ -62,8 +61,7 @@ def transfer_languages(system: MultiwaySystem, parent: System[Any], folder: Path
     """
     require_same_options("training.begin_from", system, parent, folder)
     _require_same_tags(system.config, parent, folder)
-    current = named_weights(system.model)
-    names = {id(tensor): name for name, tensor in current.items()}
+    names = {id(tensor): name for name, tensor in named_weights(system.model).items()}
     options = transfer_options(system.config)
     reinitialised = named_components(system.model, options.reinitialise, f"{PATH}.reinitialise")
     inherited: dict[str, Tensor] = {}
@@ -89,13 +87,7 @@ def transfer_languages(system: MultiwaySystem, parent: System[Any], folder: Path
     for local_name, tensor in named_weights(_attention(parent)).items():
         if (name := f"attention.{local_name}") not in reinitialised:
             inherited[name] = tensor
-    weights = {}
-    for name, tensor in inherited.items():
-        require_shape(name, tensor, current, has_token_rows=name in maps, folder=folder)
-        weights[name] = maps[name].apply(tensor, current[name]) if name in maps else tensor
-    # `copy_weights` needs all names: new and reinitialised parameters keep their random values.
-    copy_weights(system.model, {**current, **weights})
-    others = describe_other_parameters(system, current, inherited, maps)
+    others = copy_inherited(system, inherited, maps, folder)
     if not descriptions:
         return f"warm start from {folder}{others}"
     return f"transfer from {folder}; {'; '.join(descriptions)}{others}"

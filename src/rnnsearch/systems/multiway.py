@@ -22,7 +22,6 @@ from rnnsearch.accel.verification import INFERENCE, Conditions
 from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import MultiwayConfig, RunConfig
 from rnnsearch.data.batch import Direction
-from rnnsearch.data.batches import make_batch
 from rnnsearch.data.corpus import Row
 from rnnsearch.data.tags import tag_of, tagged
 from rnnsearch.data.tasks import task_ratios
@@ -35,6 +34,7 @@ from rnnsearch.objectives.multiway import MultiwayLikelihood
 from rnnsearch.search.model_scorer import FastestScorer
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.systems.dev_scores import DevBatches, DevEvaluator, DevScore, NllEvaluator
+from rnnsearch.systems.dev_set import make_dev_batches
 from rnnsearch.systems.system import Ability, Trainable, choose_direction
 from rnnsearch.systems.translation import TranslationSystem, require_valid_cutoffs
 from rnnsearch.text.alignments import Links
@@ -171,12 +171,7 @@ class MultiwaySystem(Trainable[MultiwayModel]):
         # Sentences of similar length are in one batch.
         order = sorted(range(len(rows)), key=lambda n: len(rows[n][-1]))
         batch_sentences = self.config.training.batch.sentences or 64
-        starts = range(0, len(order), batch_sentences)
-        batches = []
-        for indices in processes.shard([order[start : start + batch_sentences] for start in starts]):
-            batches.append(make_batch([rows[n] for n in indices], indices, task))
-        num_tokens = sum(len(row[-1]) + 1 for row in rows)  # with EOS
-        return DevBatches(Likelihood(), batches, len(rows), num_tokens, device, processes)
+        return make_dev_batches(Likelihood(), rows, order, batch_sentences, task, device, processes)
 
     def fast_scorer(self, precision: str) -> FastestScorer:
         return self._only.fast_scorer(precision)

@@ -90,7 +90,6 @@ def transfer_weights(system: System[Any], parent: System[Any], folder: Path) -> 
     # Shared parameters have several names.
     reinitialised = named_components(system.model, components, f"{PATH}.reinitialise")
     require_same_options("training.begin_from", system, parent, folder, components)
-    current = named_weights(system.model)
     inherited = {
         name: tensor
         for name, tensor in named_weights(parent.model).items()
@@ -99,13 +98,34 @@ def transfer_weights(system: System[Any], parent: System[Any], folder: Path) -> 
         and not name.startswith(LANGUAGE_MODEL_PREFIX)
     }
     maps, message = _token_maps(system, parent, inherited, folder)
+    return f"transfer from {folder}; {message}{copy_inherited(system, inherited, maps, folder)}"
+
+
+def copy_inherited(
+    system: System[Any], inherited: Mapping[str, Tensor], maps: Mapping[str, TokenMap], folder: Path
+) -> str:
+    """Copy a parent's parameters into a new system; the others keep their random values.
+
+    Args:
+        system: The child, initialised.
+        inherited: The parent's parameters, by the child's names.
+        maps: Token maps of those that have a row per token.
+        folder: The parent's folder, for messages.
+
+    Returns:
+        The end of the message: the parameters that are not the parent's.
+
+    Raises:
+        ConfigError: If a parameter has another shape.
+    """
+    current = named_weights(system.model)
     weights = {}
     for name, tensor in inherited.items():
-        require_shape(name, tensor, current, has_token_rows=name in maps, folder=folder)
+        _require_shape(name, tensor, current, has_token_rows=name in maps, folder=folder)
         weights[name] = maps[name].apply(tensor, current[name]) if name in maps else tensor
-    # `copy_weights` needs all names: new and reinitialised parameters keep their random values.
+    # `copy_weights` needs all names.
     copy_weights(system.model, {**current, **weights})
-    return f"transfer from {folder}; {message}{describe_other_parameters(system, current, inherited, maps)}"
+    return _other_parameters(system, current, inherited, maps)
 
 
 def require_same_options(
@@ -155,7 +175,9 @@ def transfer_options(config: RunConfig) -> TransferConfig:
     return config.training.transfer or TransferConfig()
 
 
-def require_shape(name: str, tensor: Tensor, current: Mapping[str, Tensor], has_token_rows: bool, folder: Path) -> None:
+def _require_shape(
+    name: str, tensor: Tensor, current: Mapping[str, Tensor], has_token_rows: bool, folder: Path
+) -> None:
     """Raise ConfigError if a child's parameter has another shape, except for the number of rows of a mapped table."""
     expected = tuple(current[name].shape) if name in current else "no such parameter"
     actual = tuple(tensor.shape)
@@ -165,7 +187,7 @@ def require_shape(name: str, tensor: Tensor, current: Mapping[str, Tensor], has_
         raise ConfigError([f"training.begin_from: {name} must be {expected}; got {actual} in {folder}"])
 
 
-def describe_other_parameters(
+def _other_parameters(
     system: System[Any], current: Mapping[str, Tensor], inherited: Mapping[str, Tensor], maps: Mapping[str, TokenMap]
 ) -> str:
     """Return the end of the message: the parameters that are not the parent's."""

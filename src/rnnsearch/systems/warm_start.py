@@ -24,7 +24,7 @@ from rnnsearch.systems.language_transfer import transfer_languages
 from rnnsearch.systems.multiway import MultiwaySystem
 from rnnsearch.systems.system import System
 from rnnsearch.systems.transfer import (
-    LANGUAGE_MODEL_PREFIX,
+    copy_inherited,
     require_same_arrays,
     require_same_options,
     require_same_tokens,
@@ -129,20 +129,12 @@ def _load_begin_from(system: System[Any], folder: Path) -> str:
         tag = "no tag" if trained.config.data.tag is None else f'"{trained.config.data.tag}"'
         raise ConfigError([f"data.tag: must be that of {folder}, {tag}; got {system.config.data.tag or 'none'}"])
     current = named_weights(system.model)
-    loaded = named_weights(trained.model)
-    # Another objective may have no use for what only training reads, such as a critic.
-    loaded = {name: tensor for name, tensor in loaded.items() if name in current or not name.startswith(AUXILIARY)}
+    loaded = {}
+    for name, tensor in named_weights(trained.model).items():
+        # Another objective may have no use for what only training reads, such as a critic.
+        if name in current or not name.startswith(AUXILIARY):
+            loaded[name] = tensor
     languages = system.config.data.text_languages
     require_same_tokens(path, system, trained, languages)
     require_same_options(path, system, trained, folder)
-    for name, tensor in loaded.items():
-        expected = tuple(current[name].shape) if name in current else "no such parameter"
-        if expected != tuple(tensor.shape):
-            raise ConfigError([f"{path}: {name} must be {expected}; got {tuple(tensor.shape)} in {folder}"])
-    # `copy_weights` needs all names: new parameters keep their random values.
-    copy_weights(system.model, {**current, **loaded})
-    # The language model inside is loaded separately and is not new.
-    others = [name for name in current if name not in loaded and not name.startswith(LANGUAGE_MODEL_PREFIX)]
-    num_new = sum(current[name].numel() for name in others)
-    message = f"warm start from {folder}"
-    return f"{message}; {num_new:,} new parameters are initialised as usual" if num_new else message
+    return f"warm start from {folder}{copy_inherited(system, loaded, {}, folder)}"
