@@ -34,13 +34,15 @@ from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.sequence.hypotheses import (
     LengthLimit,
+    current_scorer,
     draw_samples,
     group_by_length,
     unroll_hypotheses,
+    unscored,
     weighted_nll,
 )
 from rnnsearch.objectives.sequence.objective import Generation
-from rnnsearch.objectives.sequence.policy_gradient import MinimumRisk, with_references
+from rnnsearch.objectives.sequence.policy_gradient import MinimumRisk, join_per_sentence
 from rnnsearch.ops.device import precision
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.system import System
@@ -86,8 +88,8 @@ def make_functions(system: System, batch: Batch, args: argparse.Namespace) -> di
     model = system.model
     generation = Generation(system.target.join, LIMIT)
     objective = MinimumRisk(MinimumRiskOptions(samples=args.samples), Likelihood(), generation)
-    samples = draw_samples(model, batch, args.samples, 1, LIMIT)
-    hypotheses = with_references(samples, batch)
+    samples = draw_samples(current_scorer(model), batch, args.samples, 1, LIMIT)
+    hypotheses = join_per_sentence(unscored(batch.target.ids), samples, batch.sentences)
 
     def one_pass() -> None:
         with precision(model.device, args.precision):
@@ -115,7 +117,7 @@ def make_functions(system: System, batch: Batch, args: argparse.Namespace) -> di
     return {
         "one pass": one_pass,
         "grouped pass": grouped_pass,
-        "drawing": lambda: draw_samples(model, batch, args.samples, 1, LIMIT),
+        "drawing": lambda: draw_samples(current_scorer(model), batch, args.samples, 1, LIMIT),
         "rewards": score,
         "update": update,
     }

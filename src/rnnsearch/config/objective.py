@@ -24,8 +24,7 @@ from rnnsearch.config.options import (
 )
 from rnnsearch.config.sequence import (
     SEQUENCES,
-    ActorCriticOptions,
-    GreedyActorOptions,
+    CriticConfig,
     PolicyGradientConfig,
     SequenceConfig,
 )
@@ -248,7 +247,7 @@ class ObjectiveConfig(Table):
     @property
     def has_parameters(self) -> bool:
         """True if the objective has parameters in the model, which only training uses."""
-        has_networks = isinstance(self.sequence, PolicyGradientConfig | ActorCriticOptions | GreedyActorOptions)
+        has_networks = isinstance(self.sequence, PolicyGradientConfig | CriticConfig)
         return bool(self.fertility or self.reinforce or self.rationale) or has_networks
 
     @property

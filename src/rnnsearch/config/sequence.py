@@ -97,6 +97,17 @@ class RewardConfig(SequenceConfig):
     """Score of a translation, see below."""
 
 
+class CriticConfig(RewardConfig):
+    """Declaration of a method with a critic, a network that predicts rewards."""
+
+    critic_size: Size = 256
+    """Size of the critic's layers and embeddings."""
+    critic_updates: Count = 1000
+    """Number of updates at the start that train only the critic."""
+    critic_learning_rate: Positive = 1.0
+    """Factor of the learning rate for the critic."""
+
+
 SEQUENCES = Family[SequenceConfig]("sequence objective")
 
 
@@ -261,7 +272,7 @@ class MixerOptions(PolicyGradientConfig):
 
 
 @SEQUENCES.register
-class ActorCriticOptions(RewardConfig):
+class ActorCriticOptions(CriticConfig):
     """Actor-critic: a second network, the critic, reads the reference and predicts the reward of each possible next
     token; tokens become more probable according to these values (Bahdanau et al. 2017).
 
@@ -274,12 +285,6 @@ class ActorCriticOptions(RewardConfig):
     shaping: bool = True
     """Give a token the difference that it makes to the reward of the prefix. If false, the last token gets the reward
     of the translation, and the others 0."""
-    critic_size: Size = 256
-    """Size of the critic's embeddings and of each of its layers."""
-    critic_updates: Count = 1000
-    """Number of updates at the start that train only the critic."""
-    critic_learning_rate: Positive = 1.0
-    """Factor of the learning rate for the critic."""
     lambda_c: NonNegative = 1e-3
     """Weight of the variance of the critic's values, whose penalty lowers values of tokens that are rarely sampled."""
     gamma_theta: Annotated[float, Field(gt=0.0, le=1.0)] = 1e-3
@@ -289,7 +294,7 @@ class ActorCriticOptions(RewardConfig):
 
 
 @SEQUENCES.register
-class GreedyActorOptions(RewardConfig):
+class GreedyActorOptions(CriticConfig):
     """Trainable greedy decoding: a small network, the actor, changes the decoder's state before each step, so that
     greedy translations get a higher reward (Gu, Cho & Li 2017).
 
@@ -305,12 +310,6 @@ class GreedyActorOptions(RewardConfig):
     """Standard deviation of the noise."""
     tau: Positive = 0.1
     """Temperature of the critic-aware weights: a lower value trusts the critic only where its error is smallest."""
-    critic_size: Size = 256
-    """Size of the critic, which predicts the reward from the decoder's states."""
-    critic_updates: Count = 1000
-    """Number of updates at the start that train only the critic."""
-    critic_learning_rate: Positive = 1.0
-    """Factor of the learning rate for the critic."""
 
 
 @SEQUENCES.register

@@ -53,6 +53,11 @@ DEFAULT_DIRECTION = Direction(("source",), "target")
 """Direction of sentence pairs whose languages have no names."""
 
 
+def previous_ids(ids: Int[Tensor, "B I"]) -> Int[Tensor, "B I"]:
+    """Return the token before each position: BOS, then the ids shifted right."""
+    return torch.cat([torch.full_like(ids[:, :1], BOS), ids[:, :-1]], dim=1)
+
+
 class NoiseWords(NamedTuple):
     """K noise words that all target positions of a batch share (see `objectives/contrast.py`)."""
 
@@ -218,9 +223,8 @@ class Stream:
         return self.mask.any(1)
 
     def previous(self) -> Int[Tensor, "B J"]:
-        """Return y_{i-1} for each position i: BOS, then the ids shifted right."""
-        first = torch.full_like(self.ids[:, :1], BOS)
-        return torch.cat([first, self.ids[:, :-1]], dim=1)
+        """Return y_{i-1} for each position i."""
+        return previous_ids(self.ids)
 
     def to(self, device: torch.device | str) -> Stream:
         """Return a copy on a device, without waiting if memory is pinned."""

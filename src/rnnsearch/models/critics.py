@@ -129,6 +129,27 @@ def add_critic(
         model.auxiliary.state_critic = StateCritic(model.decoder.state_size + context_size, options.critic_size)
 
 
+def actor_critic_networks(model: TranslationModel) -> ActorCriticNetworks:
+    """Return the critic of actor-critic training and the delayed copies."""
+    assert model.auxiliary is not None
+    networks = model.auxiliary.actor_critic
+    assert isinstance(networks, ActorCriticNetworks)
+    return networks
+
+
+def state_critic(model: TranslationModel) -> StateCritic:
+    """Return the critic of a model's actor."""
+    assert model.auxiliary is not None
+    critic = model.auxiliary.state_critic
+    assert isinstance(critic, StateCritic)
+    return critic
+
+
+def trained_critic(model: TranslationModel) -> Critic | StateCritic:
+    """Return the critic that a sequence objective trains next to the model."""
+    return actor_critic_networks(model).critic if model.actor is None else state_critic(model)
+
+
 @torch.no_grad()
 def interpolate(delayed: nn.Module, current: nn.Module, rate: float) -> None:
     """Set each parameter of `delayed` to rate * current + (1 - rate) * delayed; 1 copies them exactly."""

@@ -24,7 +24,7 @@ from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import ModelConfig, ObjectiveConfig, RunConfig
 from rnnsearch.config.data import CONTEXT_SUFFIX
 from rnnsearch.config.outputs import AdaptiveOptions, OutputConfig
-from rnnsearch.config.sequence import ActorCriticOptions, GreedyActorOptions
+from rnnsearch.config.sequence import CriticConfig
 from rnnsearch.data.arrays import ArrayIds
 from rnnsearch.data.batch import Stream
 from rnnsearch.data.characters import same_words, word_characters
@@ -34,7 +34,7 @@ from rnnsearch.data.word_classes import exchange_classes, frequency_classes
 from rnnsearch.errors import ConfigError
 from rnnsearch.models.class_outputs import HierarchicalOutput
 from rnnsearch.models.composition import ComposedEmbedding
-from rnnsearch.models.critics import add_critic
+from rnnsearch.models.critics import add_critic, trained_critic
 from rnnsearch.models.layers import INITS, generator, initialise
 from rnnsearch.models.multi_source import MultiSourceModel
 from rnnsearch.models.outputs import OutputLayer
@@ -42,8 +42,6 @@ from rnnsearch.models.translation_model import NO_CHARACTERS, CharacterCounts, S
 from rnnsearch.objectives import penalties
 from rnnsearch.objectives.contrast import CONTRASTS
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.objectives.sequence.actor_critic import critic_networks
-from rnnsearch.objectives.sequence.greedy_actor import state_critic
 from rnnsearch.objectives.sequence.hypotheses import LengthLimit
 from rnnsearch.objectives.sequence.objective import SEQUENCES, Generation, SequenceObjective
 from rnnsearch.search.candidates import ColumnChooser
@@ -218,7 +216,7 @@ class TranslationSystem(Trainable[TranslationModel]):
         """
         frozen = super().frozen_parameters()
         if self.model.actor is not None:
-            trained = {*self.model.actor.parameters(), *state_critic(self.model).parameters()}
+            trained = {*self.model.actor.parameters(), *trained_critic(self.model).parameters()}
             return frozen | {*self.model.parameters()} - trained
         fusion = self.model.language_model
         if fusion is None:
@@ -237,12 +235,9 @@ class TranslationSystem(Trainable[TranslationModel]):
         """Return all parameters in groups; a critic has a separate one, for its learning rate."""
         trained, *others = super().parameter_groups()
         options = self.config.objective.sequence
-        if isinstance(options, ActorCriticOptions):
-            critic = {*critic_networks(self.model).critic.parameters()}
-        elif isinstance(options, GreedyActorOptions):
-            critic = {*state_critic(self.model).parameters()}
-        else:
+        if not isinstance(options, CriticConfig):
             return [trained, *others]
+        critic = {*trained_critic(self.model).parameters()}
         in_order = [parameter for parameter in trained.parameters if parameter in critic]
         rest = [parameter for parameter in trained.parameters if parameter not in critic]
         return [ParameterGroup(rest), ParameterGroup(in_order, options.critic_learning_rate), *others]

@@ -12,13 +12,13 @@ import torch
 from rnnsearch.config.sequence import ActorCriticOptions
 from rnnsearch.data.batch import Stream
 from rnnsearch.models.batch_rng import BatchRng
+from rnnsearch.models.critics import actor_critic_networks
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.sequence import actor_critic
 from rnnsearch.objectives.sequence.actor_critic import (
     ActorCritic,
     actor_losses,
     critic_losses,
-    critic_networks,
     shaped_rewards,
 )
 from rnnsearch.objectives.sequence.rewards import SentenceBleu
@@ -44,7 +44,7 @@ def options(**changes):
 def actor(make):
     """Return a model with critic and copies, all with different values, over a small vocabulary."""
     model = restrict_vocabulary(make(sequence={"type": "actor-critic", "critic_size": 12}))
-    networks = critic_networks(model)
+    networks = actor_critic_networks(model)
     generator = torch.Generator().manual_seed(3)
     for parameter in (*networks.target_critic.parameters(), *networks.delayed_actor.parameters()):
         parameter.data.normal_(std=0.6, generator=generator)
@@ -140,7 +140,7 @@ def test_perfect_critic_gives_the_exact_gradient_of_the_expected_reward(actor, p
     rewards = torch.tensor([bleu(tokens, REFERENCES[0]) for tokens in translations], dtype=torch.float64)
     exact = gradients((log_probs.exp() * rewards).sum(), actor_parameters(actor))
 
-    monkeypatch.setattr(critic_networks(actor).critic, "forward", exact_critic(actor, batch))
+    monkeypatch.setattr(actor_critic_networks(actor).critic, "forward", exact_critic(actor, batch))
     expected = [torch.zeros_like(p) for p in actor_parameters(actor)]
     for tokens, log_prob in zip(translations, log_probs.detach(), strict=True):
         monkeypatch.setattr(actor_critic, "draw_samples", lambda *_, tokens=tokens: hypotheses_of([tokens]))
@@ -160,7 +160,7 @@ def test_targets_and_losses_are_those_of_the_paper(actor, pairs, monkeypatch):
     method.before_update(2, 0.0)
     total, statistics = method.sequence_loss(actor, pairs, 1)
 
-    networks = critic_networks(actor)
+    networks = actor_critic_networks(actor)
     critic_loss = actor_loss = 0.0
     for n, (tokens, reference) in enumerate(zip([[4, EOS], [5, 6, 4]], REFERENCES, strict=True)):
         row = one_sentence(pairs, n)
@@ -190,7 +190,7 @@ def test_critic_learns_the_exact_values_from_its_own_targets(actor, pairs, monke
     """A table of known values: Q of every token after every prefix of translations of two words, per reference."""
     translations = [[EOS], *([word, EOS] for word in WORDS), *([*words] for words in product(WORDS, repeat=2))]
     monkeypatch.setattr(actor_critic, "draw_samples", lambda *_: hypotheses_of(translations, sentences=2))
-    critic = critic_networks(actor).critic
+    critic = actor_critic_networks(actor).critic
     generator = torch.Generator().manual_seed(1)
     for parameter in critic.parameters():
         parameter.data.normal_(std=0.3, generator=generator)
@@ -240,7 +240,7 @@ def test_first_updates_train_only_the_critic(actor, pairs):
         actor.zero_grad()
         method(actor, pairs, BatchRng(1)).total.backward()
         assert any(p.grad is not None for p in actor_parameters(actor)) == moves
-        networks = critic_networks(actor)
+        networks = actor_critic_networks(actor)
         assert all(p.grad is not None for p in networks.critic.parameters())
         copies = [*networks.target_critic.parameters(), *networks.delayed_actor.parameters()]
         assert all(p.grad is None for p in copies)
@@ -248,7 +248,7 @@ def test_first_updates_train_only_the_critic(actor, pairs):
 
 def test_copies_start_equal_and_follow_at_their_rates(actor):
     method = objective(gamma_theta=0.25, gamma_phi=0.5)
-    networks = critic_networks(actor)
+    networks = actor_critic_networks(actor)
 
     @torch.no_grad()
     def differences():

@@ -8,8 +8,9 @@ import torch
 
 from rnnsearch.config.sequence import GreedyActorOptions
 from rnnsearch.models.batch_rng import BatchRng
+from rnnsearch.models.critics import state_critic
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.objectives.sequence.greedy_actor import GreedyActor, exploration_noise, roll_out, state_critic
+from rnnsearch.objectives.sequence.greedy_actor import GreedyActor, exploration_noise, roll_out
 from rnnsearch.search.beam import greedy_search
 from rnnsearch.search.constraints import max_lengths
 from rnnsearch.search.model_scorer import ModelScorer, fastest_scorer

@@ -16,24 +16,22 @@ from torch import Tensor
 from rnnsearch.config.registry import implements
 from rnnsearch.config.sequence import ActorCriticOptions
 from rnnsearch.data.batches import Batch
-from rnnsearch.models.critics import ActorCriticNetworks, interpolate
+from rnnsearch.models.critics import actor_critic_networks, interpolate
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.sequence.hypotheses import (
     Hypotheses,
+    current_scorer,
     draw_samples,
     reference_words,
     unroll_hypotheses,
 )
-from rnnsearch.objectives.sequence.objective import RewardObjective, reward_statistics
+from rnnsearch.objectives.sequence.objective import CriticObjective, critic_statistics, reward_statistics
 from rnnsearch.objectives.sequence.rewards import Rewards
 from rnnsearch.utils.tensors import at_least_fp32
 
-CRITIC_LOSS = "critic.loss"
-NUM_TOKENS = "critic.tokens"
-
 
 @implements(ActorCriticOptions)
-class ActorCritic(RewardObjective):
+class ActorCritic(CriticObjective):
     """Actor-critic training for sequence prediction (Bahdanau et al. 2017, algorithm 1).
 
         actor:   - sum_t sum_a p(a | y_<t, x) Q(a; y_<t),  with a gradient in p only
@@ -44,28 +42,19 @@ class ActorCritic(RewardObjective):
     interpolation after each update. In the first update they equal p and Q, which a new run may have loaded.
     """
 
-    def before_update(self, update: int, epoch: float) -> None:
-        super().before_update(update, epoch)
-        # Nothing moves the actor while only the critic is trained.
-        self.likelihood_weight = self.options.likelihood if self._trains_actor else 0.0
-
-    @property
-    def _trains_actor(self) -> bool:
-        critic_updates: int = self.options.critic_updates
-        return max(self.update, 1) > critic_updates
-
     @property
     def _is_first(self) -> bool:
         return self.update <= 1
 
     def sequence_loss(self, model: TranslationModel, batch: Batch, seed: int) -> tuple[Tensor, dict[str, Tensor]]:
-        networks = critic_networks(model)
+        networks = actor_critic_networks(model)
         delayed_actor = model if self._is_first else networks.delayed_actor
         target_critic = networks.critic if self._is_first else networks.target_critic
 
-        hypotheses = draw_samples(delayed_actor, batch, self.options.samples, seed, self.generation.limit)
+        scorer = current_scorer(delayed_actor)
+        hypotheses = draw_samples(scorer, batch, self.options.samples, seed, self.generation.limit)
         token_rewards = self.start_token_rewards(hypotheses, batch)
-        positions = hypotheses.mask.flatten().nonzero()[:, 0]  # [M]
+        positions = hypotheses.positions()  # [M]
         ids = hypotheses.ids.flatten().index_select(0, positions)
         with torch.no_grad():
             next_probs = token_logits(delayed_actor, hypotheses, batch, positions).softmax(1)  # [M, V]
@@ -76,11 +65,10 @@ class ActorCritic(RewardObjective):
         targets = rewards.to(expected) + next_of(expected, hypotheses)
         critic_loss = critic_losses(values, ids, targets, self.options.lambda_c)
         total = critic_loss
-        if self._trains_actor:
+        if self.trains_actor:
             total = total + actor_losses(token_logits(model, hypotheses, batch, positions), values.detach())
         statistics = {
-            CRITIC_LOSS: critic_loss.detach().double(),
-            NUM_TOKENS: expected.new_tensor(float(len(ids)), dtype=torch.float64),
+            **critic_statistics(critic_loss, len(ids)),
             **reward_statistics(sums_per_translation(rewards, hypotheses)),
         }
         return total / self.options.samples, statistics
@@ -102,21 +90,9 @@ class ActorCritic(RewardObjective):
 
     def after_update(self, model: TranslationModel, statistics: Mapping[str, Tensor]) -> None:
         super().after_update(model, statistics)
-        networks = critic_networks(model)
+        networks = actor_critic_networks(model)
         interpolate(networks.delayed_actor, model, 1.0 if self._is_first else self.options.gamma_theta)
         interpolate(networks.target_critic, networks.critic, 1.0 if self._is_first else self.options.gamma_phi)
-
-    def report(self, statistics: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the values of the base class, and the critic's mean loss per token."""
-        return {**super().report(statistics), "critic_loss": statistics[CRITIC_LOSS] / statistics[NUM_TOKENS]}
-
-
-def critic_networks(model: TranslationModel) -> ActorCriticNetworks:
-    """Return the critic and the delayed copies of a model."""
-    assert model.auxiliary is not None and model.auxiliary.actor_critic is not None
-    networks = model.auxiliary.actor_critic
-    assert isinstance(networks, ActorCriticNetworks)
-    return networks
 
 
 def token_logits(

@@ -22,12 +22,12 @@ from rnnsearch.config.registry import implements
 from rnnsearch.config.sequence import BeamSearchOptimisationOptions
 from rnnsearch.data.batch import Stream
 from rnnsearch.data.batches import Batch
+from rnnsearch.metrics.sentence_scores import smoothed_bleu
 from rnnsearch.models.decoders.decoder import State
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import Memories, TranslationModel
-from rnnsearch.objectives.sequence.hypotheses import Hypotheses, unroll_hypotheses
-from rnnsearch.objectives.sequence.objective import SequenceObjective
-from rnnsearch.objectives.sequence.rewards import SentenceBleu
+from rnnsearch.objectives.sequence.hypotheses import unroll_hypotheses, unscored
+from rnnsearch.objectives.sequence.objective import GenerationObjective
 from rnnsearch.search.topk import best_continuations
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 from rnnsearch.utils.tensors import at_least_fp32, select
@@ -63,7 +63,7 @@ class Violations(NamedTuple):
 
 
 @implements(BeamSearchOptimisationOptions)
-class BeamSearchOptimisation(SequenceObjective):
+class BeamSearchOptimisation(GenerationObjective):
     """Beam-search optimisation (Wiseman & Rush 2016, section 4).
 
         L = sum_t Delta_t (1 - f(y_1..t) + f(y^_1..t)),    f(y_1..t) = sum_i W_o[y_i] t_i + b[y_i]
@@ -101,8 +101,8 @@ class BeamSearchOptimisation(SequenceObjective):
         if self.options.cost == "constant":
             return torch.ones(len(violations.sentence), device=references.device)
         hypotheses, gold = violations.segments(references)
-        bleu = SentenceBleu(None, lambda ids: " ".join(map(str, ids)))
-        return torch.from_numpy(1.0 - bleu.start(hypotheses, gold)()).to(references.device)
+        texts = [[" ".join(map(str, ids)) for ids in rows] for rows in (hypotheses, gold)]
+        return torch.from_numpy(1.0 - smoothed_bleu(*texts)).to(references.device)
 
 
 class WeightedRows(NamedTuple):
@@ -147,8 +147,7 @@ def _weighted_scores(model: TranslationModel, memories: Memories, rows: Weighted
     if len(rows.sentence) == 0:
         return rows.weights.new_zeros(())
     # A copy of the memory per row: sentences have different numbers of violations.
-    hypotheses = Hypotheses(rows.tokens, torch.zeros(rows.tokens.shape, device=rows.tokens.device))
-    readout = unroll_hypotheses(model, hypotheses, select(memories, rows.sentence)).readout
+    readout = unroll_hypotheses(model, unscored(rows.tokens), select(memories, rows.sentence)).readout
     positions = rows.weights.flatten().nonzero()[:, 0]  # [M]
     readout = at_least_fp32(readout.flatten(0, 1).index_select(0, positions))  # [M, R]
     ids = rows.tokens.flatten().index_select(0, positions)
@@ -172,7 +171,7 @@ class Beam(NamedTuple):
     finished_total: Float[Tensor, "B"]
     """Score of the best hypothesis that has ended, relative like `totals`; -inf if there is none."""
     finished: Int[Tensor, "B I"]
-    """Its tokens."""
+    """Tokens of that hypothesis."""
     start: Int[Tensor, "B"]
     """Positions before this one are those of the reference in all hypotheses."""
 

@@ -8,7 +8,7 @@ Axes: B sentences, K rollouts per sentence, N = B * K, I target positions, D sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -19,11 +19,10 @@ from rnnsearch.config.registry import implements
 from rnnsearch.config.sequence import GreedyActorOptions
 from rnnsearch.data.batches import Batch
 from rnnsearch.engine.structs import Array
-from rnnsearch.models.critics import StateCritic
+from rnnsearch.models.critics import state_critic
 from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.objectives.sequence.actor_critic import CRITIC_LOSS
-from rnnsearch.objectives.sequence.hypotheses import Hypotheses
-from rnnsearch.objectives.sequence.objective import RewardObjective, reward_statistics
+from rnnsearch.objectives.sequence.hypotheses import Hypotheses, unscored
+from rnnsearch.objectives.sequence.objective import CriticObjective, critic_statistics, reward_statistics
 from rnnsearch.search.constraints import NEVER_PRODUCED, max_lengths
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.sampling import normal, stream_keys
@@ -31,7 +30,6 @@ from rnnsearch.search.scorer import Sources
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 from rnnsearch.utils.tensors import select
 
-NUM_ROLLOUTS = "critic.rollouts"
 Noise = Callable[[int], Tensor]
 """Returns the noise of the actions [N, D] at a target position from 0."""
 
@@ -45,7 +43,7 @@ class Rollouts(NamedTuple):
 
 
 @implements(GreedyActorOptions)
-class GreedyActor(RewardObjective):
+class GreedyActor(CriticObjective):
     """Deterministic policy gradient with critic-aware weights (Gu, Cho & Li 2017, section 3.2).
 
         actor:  - sum_k w_k C(z_k),  w_k in proportion to exp(-(C(z_k) - R_k)^2 / tau),  with a gradient in z_k only
@@ -55,16 +53,6 @@ class GreedyActor(RewardObjective):
     constants. The first translation of a sentence has no noise, the others have noise in their actions, which shows
     the critic how changes of the states affect the reward. Where the critic is wrong, the actor does not follow it.
     """
-
-    def before_update(self, update: int, epoch: float) -> None:
-        super().before_update(update, epoch)
-        # Nothing moves the actor while only the critic is trained.
-        self.likelihood_weight = self.options.likelihood if self._trains_actor else 0.0
-
-    @property
-    def _trains_actor(self) -> bool:
-        critic_updates: int = self.options.critic_updates
-        return max(self.update, 1) > critic_updates
 
     def sequence_loss(self, model: TranslationModel, batch: Batch, seed: int) -> tuple[Tensor, dict[str, Tensor]]:
         K = self.options.samples + 1
@@ -78,29 +66,17 @@ class GreedyActor(RewardObjective):
         rewards = torch.from_numpy(start()).to(values)  # [N]
         errors = (values - rewards).square().view(-1, K)
         total = errors.sum() / K
-        if self._trains_actor:
+        if self.trains_actor:
             weights = torch.softmax(-errors.detach() / self.options.tau, dim=1)  # [B, K]
             [slopes] = torch.autograd.grad((weights * values.view_as(weights)).sum(), inputs, retain_graph=True)
             # The chain rule, without a gradient in the critic; padding has slopes of 0.
             total = total - (slopes * rollouts.inputs).sum()
         statistics = {
-            CRITIC_LOSS: errors.detach().double().sum(),
-            NUM_ROLLOUTS: values.new_tensor(float(len(values)), dtype=torch.float64),
+            **critic_statistics(errors.sum(), len(values)),
+            # Of the translations without noise.
             **reward_statistics(rewards.view(-1, K)[:, 0]),
         }
         return total, statistics
-
-    def report(self, statistics: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the rewards of the translations without noise, and the critic's mean squared error."""
-        return {**super().report(statistics), "critic_loss": statistics[CRITIC_LOSS] / statistics[NUM_ROLLOUTS]}
-
-
-def state_critic(model: TranslationModel) -> StateCritic:
-    """Return the critic of a model's actor."""
-    assert model.auxiliary is not None
-    critic = model.auxiliary.state_critic
-    assert isinstance(critic, StateCritic)
-    return critic
 
 
 def exploration_noise(sources: Sources, copies: int, seed: int, sigma: float, size: int) -> Noise:
@@ -145,4 +121,4 @@ def roll_out(model: TranslationModel, sources: Sources, copies: int, noise: Nois
         if is_done.all():
             break
     ids = torch.stack(tokens, dim=1)
-    return Rollouts(Hypotheses(ids, torch.zeros(ids.shape, device=ids.device)), torch.stack(inputs, dim=1))
+    return Rollouts(unscored(ids), torch.stack(inputs, dim=1))

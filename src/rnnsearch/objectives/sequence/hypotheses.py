@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from rnnsearch.data.batch import previous_ids
 from rnnsearch.data.batches import Batch
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import Memories, TranslationModel, Unrolled
@@ -31,7 +32,7 @@ from rnnsearch.search.model_scorer import ModelScorer, fastest_scorer
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.sampling import Sampling
 from rnnsearch.search.scorer import Scorer
-from rnnsearch.text.vocabulary import BOS, EOS, PAD
+from rnnsearch.text.vocabulary import EOS, PAD
 
 MAX_LENGTH_GROUPS = 5
 """Maximum number of groups of hypotheses that the decoder runs over one after the other."""
@@ -62,7 +63,11 @@ class Hypotheses(NamedTuple):
     @property
     def previous(self) -> Int[Tensor, "N I"]:
         """The token before each position: BOS first."""
-        return torch.cat([torch.full_like(self.ids[:, :1], BOS), self.ids[:, :-1]], dim=1)
+        return previous_ids(self.ids)
+
+    def positions(self) -> Int[Tensor, "M"]:
+        """Return the indices in [N * I] of all tokens, in order."""
+        return self.mask.flatten().nonzero()[:, 0]
 
     def words(self) -> list[list[int]]:
         """Return the tokens of each row without EOS."""
@@ -90,14 +95,25 @@ def pad_hypotheses(groups: Sequence[Sequence[Hypothesis]], K: int) -> Hypotheses
     return Hypotheses(ids, log_probs)
 
 
+def unscored(ids: Int[Tensor, "N I"]) -> Hypotheses:
+    """Return given translations, which no search has scored, with log-probabilities of 0."""
+    return Hypotheses(ids, torch.zeros(ids.shape, device=ids.device))
+
+
 def reference_words(batch: Batch) -> list[list[int]]:
     """Return the tokens of each reference without EOS."""
-    ids = batch.target.ids
-    return Hypotheses(ids, torch.zeros(ids.shape)).words()
+    return unscored(batch.target.ids).words()
+
+
+def current_scorer(model: TranslationModel) -> Scorer:
+    """Return the fastest scorer of the current weights in fp32."""
+    if model.output.bias.dtype != torch.float32:
+        return ModelScorer(model)
+    return fastest_scorer(model, "fp32").scorer
 
 
 def draw_samples(
-    model: TranslationModel,
+    scorer: Scorer,
     batch: Batch,
     samples: int,
     seed: int,
@@ -110,7 +126,7 @@ def draw_samples(
     its probability is that of its words.
 
     Args:
-        model: The model.
+        scorer: Scorer of the model (`current_scorer`).
         batch: The batch.
         samples: Number of translations per sentence.
         seed: Seed of the random numbers.
@@ -120,16 +136,16 @@ def draw_samples(
     variant = Sampling(seed=seed)
     options = SearchOptions(beam=samples, n_best=samples, variant=variant, prefix=_tuples(prefixes), **limit._asdict())
     with torch.inference_mode():
-        groups = search_variant(_scorer(model), batch.sources, options, variant)
+        groups = search_variant(scorer, batch.sources, options, variant)
     for group, max_length in zip(groups, max_lengths(batch.sources, options), strict=True):
         for k, hypothesis in enumerate(group):
             if hypothesis.finished and len(hypothesis.ids) == max_length:
                 group[k] = replace(hypothesis, token_scores=hypothesis.token_scores[:-1], finished=False)
-    return pad_hypotheses(groups, samples).to(model.device)
+    return pad_hypotheses(groups, samples).to(batch.target.ids.device)
 
 
 def draw_n_best(
-    model: TranslationModel,
+    scorer: Scorer,
     batch: Batch,
     count: int,
     limit: LengthLimit,
@@ -142,15 +158,8 @@ def draw_n_best(
     options = SearchOptions(beam=count, n_best=count, prefix=_tuples(prefixes), **limit._asdict())
     search = greedy_search if count == 1 else beam_search
     with torch.inference_mode():
-        groups = search(_scorer(model), batch.sources, options)
-    return pad_hypotheses(groups, count).to(model.device)
-
-
-def _scorer(model: TranslationModel) -> Scorer:
-    """Return the fastest scorer of the current weights in fp32."""
-    if model.output.bias.dtype != torch.float32:
-        return ModelScorer(model)
-    return fastest_scorer(model, "fp32").scorer
+        groups = search(scorer, batch.sources, options)
+    return pad_hypotheses(groups, count).to(batch.target.ids.device)
 
 
 def _tuples(prefixes: Sequence[Sequence[int]] | None) -> tuple[tuple[int, ...], ...] | None:
@@ -173,7 +182,7 @@ def weighted_nll(
         readout: Readouts of `unroll_hypotheses`.
         weights: Weights without gradients; those of padding are ignored.
     """
-    positions = hypotheses.mask.flatten().nonzero()[:, 0]  # [M]
+    positions = hypotheses.positions()  # [M]
     rows = readout.flatten(0, 1).index_select(0, positions)  # [M, R]
     ids = hypotheses.ids.flatten().index_select(0, positions)
     token_weights = weights.detach().flatten().index_select(0, positions)
@@ -213,7 +222,7 @@ def group_by_length(hypotheses: Hypotheses, sentences: int) -> list[LengthGroup]
 def forced_log_probs(model: TranslationModel, hypotheses: Hypotheses, memories: Memories) -> Float[Tensor, "N I"]:
     """Return log p of each token of given translations, without gradients; 0 on padding."""
     readout = unroll_hypotheses(model, hypotheses, memories).readout
-    positions = hypotheses.mask.flatten().nonzero()[:, 0]
+    positions = hypotheses.positions()  # [M]
     ids = hypotheses.ids.flatten().index_select(0, positions)
     assert isinstance(model.output, Output), "the config requires an ordinary softmax"
     _, nll = model.output.losses(readout.flatten(0, 1).index_select(0, positions), ids)

@@ -1,7 +1,8 @@
-"""`SequenceObjective`, the base class of methods that train on translations the model generates.
+"""Base classes of the methods that train on tokens which the model itself generates.
 
-To add a method, declare its options in `config/sequence.py` and implement a subclass in this package. A subclass
-returns its loss as sums over sentences. Tests: tests/objectives/sequence.
+To add a method, declare its options in `config/sequence.py` and implement a subclass of the narrowest class that suits:
+`GenerationObjective`, `RewardObjective` if translations are scored, or `CriticObjective`. Losses are sums over
+sentences. Tests: tests/objectives/sequence.
 
 Axes: B sentences.
 """
@@ -29,6 +30,8 @@ from rnnsearch.objectives.sequence.rewards import REWARDS, Detokenize, Rewards
 NUM_REWARDS = "reward.count"
 REWARD_SUM = "reward.sum"
 REWARD_SQUARES = "reward.squares"
+CRITIC_LOSS = "critic.loss"
+NUM_CRITIC_VALUES = "critic.values"
 
 
 class Generation(NamedTuple):
@@ -39,10 +42,7 @@ class Generation(NamedTuple):
 
 
 class SequenceObjective(Objective[TranslationModel]):
-    """A method's loss plus `likelihood` times that of the references.
-
-    The method's loss has no dropout, so that translations are scored by the distribution that they were sampled from.
-    """
+    """A method that trains on the model's own tokens."""
 
     component: ClassVar[type[SequenceConfig]]
     """The declaration of the method, set by `@implements`."""
@@ -67,6 +67,13 @@ class SequenceObjective(Objective[TranslationModel]):
     def before_update(self, update: int, epoch: float) -> None:
         self.update = update
         self.epoch = epoch
+
+
+class GenerationObjective(SequenceObjective):
+    """A method whose loss of generated translations is added to `likelihood` times that of the references.
+
+    The method's loss has no dropout, so that translations are scored by the distribution that they were sampled from.
+    """
 
     @abstractmethod
     def sequence_loss(self, model: TranslationModel, batch: Batch, seed: int) -> tuple[Tensor, dict[str, Tensor]]:
@@ -94,16 +101,8 @@ class SequenceObjective(Objective[TranslationModel]):
         if self.likelihood_weight > 0:
             self.likelihood.after_update(model, statistics)
 
-    def report(self, statistics: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the mean reward and its variance over all generated translations of an update."""
-        if NUM_REWARDS not in statistics:
-            return {}
-        mean = statistics[REWARD_SUM] / statistics[NUM_REWARDS]
-        variance = statistics[REWARD_SQUARES] / statistics[NUM_REWARDS] - mean.square()
-        return {"reward": mean, "reward_variance": variance.clamp_min(0.0)}
 
-
-class RewardObjective(SequenceObjective):
+class RewardObjective(GenerationObjective):
     """A method that scores generated translations."""
 
     def __init__(self, options: RewardConfig, likelihood: Likelihood, generation: Generation) -> None:
@@ -117,18 +116,51 @@ class RewardObjective(SequenceObjective):
         K = len(words) // len(references)
         return self.reward.start(words, [references[row // K] for row in range(len(words))])
 
+    def report(self, statistics: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the mean reward and its variance over all generated translations of an update."""
+        if NUM_REWARDS not in statistics:
+            return {}
+        mean = statistics[REWARD_SUM] / statistics[NUM_REWARDS]
+        variance = statistics[REWARD_SQUARES] / statistics[NUM_REWARDS] - mean.square()
+        return {"reward": mean, "reward_variance": variance.clamp_min(0.0)}
+
     def close(self) -> None:
         self.reward.close()
 
 
+class CriticObjective(RewardObjective):
+    """A method with a critic, which alone is trained at first."""
+
+    def before_update(self, update: int, epoch: float) -> None:
+        super().before_update(update, epoch)
+        # Nothing moves the actor while only the critic is trained.
+        self.likelihood_weight = self.options.likelihood if self.trains_actor else 0.0
+
+    @property
+    def trains_actor(self) -> bool:
+        """True after the updates that train only the critic."""
+        critic_updates: int = self.options.critic_updates
+        return max(self.update, 1) > critic_updates
+
+    def report(self, statistics: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return mean and variance of the rewards, and the critic's mean loss per value."""
+        return {**super().report(statistics), "critic_loss": statistics[CRITIC_LOSS] / statistics[NUM_CRITIC_VALUES]}
+
+
 def reward_statistics(rewards: Tensor) -> dict[str, Tensor]:
-    """Return the sums that `SequenceObjective.report` computes mean and variance of rewards from."""
+    """Return the sums that `RewardObjective.report` computes mean and variance of rewards from."""
     rewards = rewards.double()
     return {
         REWARD_SUM: rewards.sum(),
         REWARD_SQUARES: rewards.square().sum(),
         NUM_REWARDS: rewards.new_tensor(float(rewards.numel())),
     }
+
+
+def critic_statistics(loss: Tensor, count: int) -> dict[str, Tensor]:
+    """Return the sums that `CriticObjective.report` computes the mean loss of `count` values from."""
+    loss = loss.detach().double()
+    return {CRITIC_LOSS: loss, NUM_CRITIC_VALUES: loss.new_tensor(float(count))}
 
 
 SEQUENCES: Implementations[type[SequenceObjective]] = Implementations(sequence.SEQUENCES)

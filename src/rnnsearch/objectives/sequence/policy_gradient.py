@@ -9,21 +9,24 @@ Axes: B sentences, K hypotheses per sentence, N = B * K, I target positions.
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rnnsearch.config.registry import implements
 from rnnsearch.config.sequence import MinimumRiskOptions
 from rnnsearch.data.batches import Batch
-from rnnsearch.models.translation_model import Memories, TranslationModel
+from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.sequence.hypotheses import (
     Hypotheses,
+    current_scorer,
     draw_n_best,
     draw_samples,
     forced_log_probs,
     group_by_length,
     unroll_hypotheses,
+    unscored,
     weighted_nll,
 )
 from rnnsearch.objectives.sequence.objective import Generation, RewardObjective, reward_statistics
@@ -45,10 +48,11 @@ class MinimumRisk(RewardObjective):
         self.alpha = options.alpha
 
     def sequence_loss(self, model: TranslationModel, batch: Batch, seed: int) -> tuple[Tensor, dict[str, Tensor]]:
-        hypotheses = with_references(self._draw(model, batch, seed), batch)
-        rewards = self.start_rewards(hypotheses, batch)
         memories = model.encode(batch.sources)
-        hypotheses = self._with_reference_log_probs(model, hypotheses, memories)
+        references = unscored(batch.target.ids)
+        references = references._replace(log_probs=forced_log_probs(model, references, memories))
+        hypotheses = join_per_sentence(references, self._draw(model, batch, seed), batch.sentences)
+        rewards = self.start_rewards(hypotheses, batch)
         in_set = distinct_rows(hypotheses, batch.sentences)
         groups = group_by_length(without_rows(hypotheses, ~in_set.flatten()), batch.sentences)
         readouts = [unroll_hypotheses(model, group.hypotheses, memories).readout for group in groups]
@@ -65,35 +69,21 @@ class MinimumRisk(RewardObjective):
 
     def _draw(self, model: TranslationModel, batch: Batch, seed: int) -> Hypotheses:
         options: MinimumRiskOptions = self.options
+        scorer = current_scorer(model)
         if options.candidates == "samples":
-            return draw_samples(model, batch, options.samples, seed, self.generation.limit)
-        return draw_n_best(model, batch, options.samples, self.generation.limit)
-
-    def _with_reference_log_probs(
-        self, model: TranslationModel, hypotheses: Hypotheses, memories: Memories
-    ) -> Hypotheses:
-        """Return the hypotheses with the log-probabilities of the references, which no search has scored."""
-        B = len(next(iter(memories.values())).mask)
-        K = len(hypotheses.ids) // B
-        references = Hypotheses(hypotheses.ids[::K], hypotheses.log_probs[::K])
-        log_probs = hypotheses.log_probs.clone()
-        log_probs[::K] = forced_log_probs(model, references, memories).to(log_probs.dtype)
-        return hypotheses._replace(log_probs=log_probs)
+            return draw_samples(scorer, batch, options.samples, seed, self.generation.limit)
+        return draw_n_best(scorer, batch, options.samples, self.generation.limit)
 
 
-def with_references(hypotheses: Hypotheses, batch: Batch) -> Hypotheses:
-    """Return the hypotheses with the reference of each sentence before them."""
-    width = max(hypotheses.ids.shape[1], batch.target.ids.shape[1])
+def join_per_sentence(first: Hypotheses, second: Hypotheses, sentences: int) -> Hypotheses:
+    """Return for each sentence its hypotheses in `first`, followed by those in `second`."""
+    width = max(first.ids.shape[1], second.ids.shape[1])
 
-    def pad(values: Tensor, value: int) -> Tensor:
-        padding = (0, width - values.shape[1])
-        return torch.nn.functional.pad(values, padding, value=value).view(batch.sentences, -1, width)
+    def join(one: Tensor, other: Tensor, padding: int) -> Tensor:
+        padded = [F.pad(values, (0, width - values.shape[1]), value=padding) for values in (one, other.to(one.dtype))]
+        return torch.cat([values.view(sentences, -1, width) for values in padded], dim=1).flatten(0, 1)
 
-    reference_ids = pad(batch.target.ids, PAD)
-    ids = torch.cat([reference_ids, pad(hypotheses.ids, PAD)], dim=1)
-    log_probs = pad(hypotheses.log_probs, 0)
-    log_probs = torch.cat([torch.zeros_like(log_probs[:, :1]), log_probs], dim=1)
-    return Hypotheses(ids.flatten(0, 1), log_probs.flatten(0, 1))
+    return Hypotheses(join(first.ids, second.ids, PAD), join(first.log_probs, second.log_probs, 0))
 
 
 def without_rows(hypotheses: Hypotheses, rows: Bool[Tensor, "N"]) -> Hypotheses:

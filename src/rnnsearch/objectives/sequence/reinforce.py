@@ -23,6 +23,7 @@ from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.sequence.hypotheses import (
     Hypotheses,
+    current_scorer,
     draw_n_best,
     draw_samples,
     reference_words,
@@ -60,11 +61,12 @@ class SequenceReinforce(RewardObjective):
     def sequence_loss(self, model: TranslationModel, batch: Batch, seed: int) -> tuple[Tensor, dict[str, Tensor]]:
         prefixes = self._prefixes(batch)
         limit = self.generation.limit
-        hypotheses = draw_samples(model, batch, self.samples, seed, limit, prefixes)
+        scorer = current_scorer(model)
+        hypotheses = draw_samples(scorer, batch, self.samples, seed, limit, prefixes)
         wait_for_rewards = self.start_rewards(hypotheses, batch)
         wait_for_greedy = None
         if self.uses_greedy:
-            wait_for_greedy = self.start_rewards(draw_n_best(model, batch, 1, limit, prefixes), batch)
+            wait_for_greedy = self.start_rewards(draw_n_best(scorer, batch, 1, limit, prefixes), batch)
         readout = unroll_hypotheses(model, hypotheses, model.encode(batch.sources)).readout  # [N, I, R]
 
         is_sampled = hypotheses.mask & self._follows_prefix(hypotheses, prefixes)  # [N, I]

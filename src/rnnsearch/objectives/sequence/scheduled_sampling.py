@@ -107,12 +107,8 @@ class ScheduledSampling(SequenceObjective):
         super().__init__(options, likelihood, generation)
         self.decay = DECAYS[options.decay.type](options.decay)
 
-    def sequence_loss(self, model: TranslationModel, batch: Batch, seed: int) -> tuple[Tensor, dict[str, Tensor]]:
-        loss, statistics = self._mixed_loss(model, batch, seed, None)
-        return loss.total, statistics
-
     def __call__(self, model: TranslationModel, batch: Batch, rng: BatchRng | None) -> Loss:
-        loss, statistics = self._mixed_loss(model, batch, 0 if rng is None else rng.seed, rng)
+        loss, statistics = self._mixed_loss(model, batch, rng)
         total = loss.total
         if self.likelihood_weight > 0:
             total = total + self.likelihood_weight * self.likelihood(model, batch, rng).total
@@ -126,10 +122,10 @@ class ScheduledSampling(SequenceObjective):
         return {"sampled_inputs": statistics[NUM_REPLACED] / statistics[NUM_INPUTS].clamp_min(1.0)}
 
     def _mixed_loss(
-        self, model: TranslationModel, batch: Batch, seed: int, rng: BatchRng | None
+        self, model: TranslationModel, batch: Batch, rng: BatchRng | None
     ) -> tuple[Loss, dict[str, Tensor]]:
         options: ScheduledSamplingOptions = self.options
-        keys = stream_keys(batch.sources, 1, seed)
+        keys = stream_keys(batch.sources, 1, 0 if rng is None else rng.seed)
         is_input = batch.target.mask[:, 1:].cpu()  # [B, P]
         is_replaced = replaced_inputs(keys, is_input, 1.0 - self.decay(self.update), options.per == "sentence")
         previous = mixed_inputs(model, batch, is_replaced, None if options.choice == "argmax" else keys)
