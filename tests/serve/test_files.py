@@ -14,7 +14,7 @@ import rnnsearch
 from rnnsearch.serve import admission, files, server
 from rnnsearch.serve.app import create_app
 from rnnsearch.serve.limits import ServeError, Settings
-from rnnsearch.serve.served_model import BatchOptions, ServedModel
+from rnnsearch.serve.served_model import RequestOptions, ServedModel
 from rnnsearch.serve.texts import translate_texts
 from rnnsearch.text.markup.substitutes import SubstitutedText
 from rnnsearch.translator.texts import TextTranslation
@@ -205,10 +205,10 @@ def test_file_is_finished_if_its_model_is_unloaded_meanwhile(serve, monkeypatch)
 
     async def use_other_model() -> None:
         async with registry.lease(registry.find("de-en")) as other:
-            assert len(await other.translate(["the cat"], BatchOptions())) == 1
+            assert len(await other.translate(["the cat"], RequestOptions())) == 1
 
     async def disturbed_translate_texts(
-        model: ServedModel, texts: list[str], options: BatchOptions, **settings: Any
+        model: ServedModel, texts: list[str], options: RequestOptions, **settings: Any
     ) -> list[TextTranslation]:
         await use_other_model()
         chunk_models.append(model)

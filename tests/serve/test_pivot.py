@@ -18,7 +18,7 @@ from rnnsearch.serve import registry as registry_module
 from rnnsearch.serve.app import create_app
 from rnnsearch.serve.limits import ServeError, Settings
 from rnnsearch.serve.registry import Registry
-from rnnsearch.serve.served_model import BatchOptions
+from rnnsearch.serve.served_model import RequestOptions
 from rnnsearch.systems.folder import save_system
 from rnnsearch.text.terms import Glossary
 from rnnsearch.translator.pivot import PivotTranslator
@@ -230,7 +230,7 @@ def test_full_queue_of_the_second_model_rejects_a_request_before_the_first_searc
         async with registry.lease(registry.find(NAME)) as model, registry.lease(registry.find("de-fr")) as second:
             second.batcher._settings = Settings(max_queue=0)
             with pytest.raises(ServeError, match="the queue has 0 free slots") as error:
-                await model.translate(TEXT["en"], BatchOptions())
+                await model.translate(TEXT["en"], RequestOptions())
             assert error.value.status == 429
         async with registry.lease(registry.find("en-de")) as first:
             assert first.batcher._clock == 0, "nothing was translated"
@@ -245,7 +245,7 @@ def test_intermediate_translations_have_the_limit_of_sentences(folders: list[Pat
             for served in registry.loaded:
                 served._settings = Settings(max_tokens=limit if served.info.name == "en-de" else 1)
             with pytest.raises(ServeError, match="a sentence must have at most 1 tokens") as error:
-                await model.translate(TEXT["en"][:1], BatchOptions())
+                await model.translate(TEXT["en"][:1], RequestOptions())
             assert error.value.status == 413
 
     in_registry(folders, scenario)
@@ -265,7 +265,7 @@ def test_cancelled_request_ends_both_searches(folders: list[Path], name: str) ->
     async def scenario(registry: Registry) -> None:
         async with registry.lease(registry.find(NAME)) as model, registry.lease(registry.find(name)) as step:
             step.batcher._translate = search
-            task = asyncio.ensure_future(model.translate(TEXT["en"], BatchOptions()))
+            task = asyncio.ensure_future(model.translate(TEXT["en"], RequestOptions()))
             assert await asyncio.to_thread(started.wait, 60)
             task.cancel()
             assert await asyncio.to_thread(ended.wait, 60)
@@ -283,7 +283,7 @@ def test_both_models_stay_in_memory_while_one_is_used(folders: list[Path], monke
     async def scenario(registry: Registry) -> None:
         async with registry.lease(registry.find(NAME)) as model:
             assert registry.is_loaded(NAME)
-            await model.translate(TEXT["en"], BatchOptions())
+            await model.translate(TEXT["en"], RequestOptions())
             assert len(loads) == 2
         async with registry.lease(registry.find("de-fr")):
             assert not registry.is_loaded(NAME), "one model is loaded at most"

@@ -20,7 +20,7 @@ from rnnsearch.serve import registry as registry_module
 from rnnsearch.serve.batching import TranslationJob
 from rnnsearch.serve.limits import ServeError, Settings
 from rnnsearch.serve.registry import Registry
-from rnnsearch.serve.served_model import BatchOptions, ServedModel
+from rnnsearch.serve.served_model import BatchOptions, RequestOptions, ServedModel
 from rnnsearch.translator.translation import Translation
 from rnnsearch.translator.translator import Translator
 
@@ -155,7 +155,7 @@ def test_leased_models_are_not_unloaded(folders):
         async with registry.lease(registry.find("en-de")) as model:
             # Another model is requested repeatedly before this one has anything to translate.
             assert await use(registry, "de-en") is await use(registry, "de-en")
-            assert len(await model.translate(["the cat"], BatchOptions())) == 1
+            assert len(await model.translate(["the cat"], RequestOptions())) == 1
         await use(registry, "de-en")
         assert [model.info.name for model in registry.loaded] == ["de-en"], "models without leases are unloaded"
 
@@ -180,7 +180,7 @@ def test_unloaded_models_are_freed(folders):
         unloaded = []
         for name in ("en-de", "de-en", "en-de", "de-en"):
             async with registry.lease(registry.find(name)) as model:
-                await model.translate(["the cat"], BatchOptions())
+                await model.translate(["the cat"], RequestOptions())
                 unloaded.append(weakref.ref(model.translator.system.model))
             del model
             assert [freed() is None for freed in unloaded] == [True] * (len(unloaded) - 1) + [False]
@@ -198,7 +198,7 @@ def test_closed_registry_rejects_requests(folders):
     async def scenario(registry: Registry) -> None:
         model = await use(registry)
         await registry.close()
-        for request in (model.translate(["the cat"], BatchOptions()), model.call(lambda _: None, 1)):
+        for request in (model.translate(["the cat"], RequestOptions()), model.call(lambda _: None, 1)):
             with pytest.raises(ServeError, match="the server is shutting down") as caught:
                 await request
             assert (caught.value.status, caught.value.retry_after) == (503, 1)
@@ -230,8 +230,8 @@ def test_each_sentence_is_tokenized_once(folders, monkeypatch):
         model = await use(registry)
         calls = TokenizerCalls(monkeypatch, model.translator)
         await asyncio.gather(
-            model.translate(sentences[:2], BatchOptions()),
-            model.translate(sentences[2:], BatchOptions(n_best=2), prefixes=["ein V"]),
+            model.translate(sentences[:2], RequestOptions()),
+            model.translate(sentences[2:], RequestOptions(BatchOptions(n_best=2)), prefixes=["ein V"]),
         )
         return calls.counts
 
@@ -270,7 +270,7 @@ def test_results_do_not_depend_on_the_number_of_threads(folders):
         async def translate() -> list[str]:
             registry = Registry(folders, Settings(), lambda _, batch: batch_sizes.append(batch.sentences))
             model = await use(registry)
-            results = await asyncio.gather(*(model.translate([sentence], BatchOptions()) for sentence in sentences))
+            results = await asyncio.gather(*(model.translate([sentence], RequestOptions()) for sentence in sentences))
             await registry.close()
             return [translation.text for [[translation]] in results]
 

@@ -25,8 +25,8 @@ from rnnsearch.serve.observability import log_bug, log_event
 from rnnsearch.serve.pivot import LeasedModel
 from rnnsearch.serve.registry import Registry
 from rnnsearch.serve.schemas import FileStatus, ModelInfo
-from rnnsearch.serve.served_model import BatchOptions
-from rnnsearch.serve.texts import Pairs, translate_texts
+from rnnsearch.serve.served_model import BatchOptions, Pairs, RequestOptions
+from rnnsearch.serve.texts import translate_texts
 from rnnsearch.text.documents.packed import PackedTexts
 from rnnsearch.text.documents.process import ParsedFile
 from rnnsearch.text.long_texts import Filling, Markup, ParsedText
@@ -272,7 +272,8 @@ class Files:
             parsed = [ParsedText([segment], False) for segment in segments]
             if document.tags:
                 parsed = await self._registry.long_texts.parse(segments, _MARKUP, size, job.client)
-            options = BatchOptions(align=any(segment.has_inline_tags for segment in parsed))
+            search = BatchOptions(align=any(segment.has_inline_tags for segment in parsed))
+            options = RequestOptions(search, patient=True, previous=previous)
             # A lease per chunk, so that a long file does not keep its model in memory while others need memory.
             grammars = document.segment_grammars(start, stop)
             # A turn per chunk, too, so that files of several clients alternate.
@@ -280,7 +281,7 @@ class Files:
                 texts = [text for segment in parsed for text in segment.texts]
                 # The segments of bilingual files are in any order.
                 documents = range(len(texts)) if document.is_bilingual else [0] * len(texts)
-                results = await _translate_or_skip(model, texts, options, grammars, documents, previous, job.client)
+                results = await _translate_or_skip(model, texts, options, grammars, documents, job.client)
             if not document.is_bilingual:
                 previous = _last_sentences(previous, results)
             placed = await self._filled(job, document, segments, parsed, results, size)
@@ -315,24 +316,14 @@ class Files:
 async def _translate_or_skip(
     model: LeasedModel,
     texts: Sequence[str],
-    options: BatchOptions,
+    options: RequestOptions,
     grammars: Sequence[str | None],
     documents: Sequence[int],
-    previous: Pairs,
     client: str,
 ) -> list[TextTranslation | None]:
     """Return the translation of each text, or None for a text with a sentence that is too long."""
     try:
-        translated = await translate_texts(
-            model,
-            texts,
-            options,
-            patient=True,
-            grammars=grammars,
-            documents=documents,
-            previous=previous,
-            client=client,
-        )
+        translated = await translate_texts(model, texts, options, grammars=grammars, documents=documents, client=client)
         return list(translated)
     except ServeError as error:
         if error.status != TOO_LARGE:
@@ -343,8 +334,9 @@ async def _translate_or_skip(
     results: list[TextTranslation | None] = []
     for index, (text, grammar) in enumerate(zip(texts, grammars, strict=True)):
         # Only the texts of one document have sentences before them.
-        own_previous = _last_sentences(previous, results) if documents[index] == documents[0] else []
-        results += await _translate_or_skip(model, [text], options, [grammar], [0], own_previous, client)
+        previous = _last_sentences(options.previous, results) if documents[index] == documents[0] else []
+        own_options = options._replace(previous=previous)
+        results += await _translate_or_skip(model, [text], own_options, [grammar], [0], client)
     return results
 
 

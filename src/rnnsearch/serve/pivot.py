@@ -13,11 +13,10 @@ from collections.abc import Collection, Sequence
 
 from rnnsearch.errors import ModelError
 from rnnsearch.serve.limits import ServeError
-from rnnsearch.serve.output_size import TEXT_ONLY, OutputFields
 from rnnsearch.serve.schemas import ModelInfo
-from rnnsearch.serve.served_model import BatchOptions, LastStep, ServedModel, Translations
+from rnnsearch.serve.served_model import BatchOptions, LastStep, RequestOptions, ServedModel, Translations
 from rnnsearch.text.languages import language_name
-from rnnsearch.text.markup.protected import DEFAULT_PROTECTED, ProtectedType
+from rnnsearch.text.markup.protected import ProtectedType
 from rnnsearch.text.terms import Glossary
 from rnnsearch.translator.pivot import translations_through
 from rnnsearch.translator.translation import Translation, one_line
@@ -34,15 +33,10 @@ class PivotModel:
     async def translate(
         self,
         sentences: Sequence[str],
-        options: BatchOptions,
+        options: RequestOptions,
         prefixes: Sequence[str] | None = None,
-        patient: bool = False,
-        glossary: Glossary | None = None,
-        protect: Collection[ProtectedType] = DEFAULT_PROTECTED,
         grammars: Sequence[str | None] | None = None,
-        fields: OutputFields = TEXT_ONLY,
         documents: Sequence[int] | None = None,
-        previous: Sequence[tuple[str, str]] = (),
     ) -> list[Translations]:
         """Return the n best translations of each sentence; the arguments are those of `ServedModel.translate`.
 
@@ -51,24 +45,16 @@ class PivotModel:
         Raises:
             ServeError: With status 400 for a glossary, and as in `ServedModel.translate` of both models.
         """
-        require_no_glossary(self.info, glossary)
-        if not patient:
+        require_no_glossary(self.info, options.glossary)
+        if not options.patient:
             # Before the first search, which would otherwise be in vain.
             self._second.batcher.require_capacity(len(sentences))
-        intermediates = await self._translate_first(
-            sentences,
-            options,
-            patient,
-            # With prefixes, the second model translates without substitutes.
-            protect if prefixes is None else (),
-            grammars,
-            fields,
-            documents,
-            previous,
-        )
+        # With prefixes, the second model translates without substitutes.
+        first_options = options if prefixes is None else options._replace(protect=())
+        intermediates = await self._translate_first(sentences, first_options, grammars, documents)
         texts = [one_line(translation.text) for translation in intermediates]
-        n_best_lists = await self._second.translate(texts, options, prefixes, patient, None, protect, grammars, fields)
-        search = self._second.translator.options(options.beam, options.n_best)
+        n_best_lists = await self._second.translate(texts, options._replace(previous=()), prefixes, grammars)
+        search = self._second.translator.options(options.search.beam, options.search.n_best)
         pairs = zip(intermediates, n_best_lists, strict=True)
         return [translations_through(first, n_best, search) for first, n_best in pairs]
 
@@ -80,25 +66,21 @@ class PivotModel:
         self, sentences: Sequence[str], protect: Collection[ProtectedType] = (), align: bool = False
     ) -> LastStep:
         """Return the second model and the sentences that it reads, for `ServedModel.last_step`."""
-        intermediates = await self._translate_first(sentences, BatchOptions(align=align), protect=protect)
+        options = RequestOptions(BatchOptions(align=align), protect=protect)
+        intermediates = await self._translate_first(sentences, options)
         texts = [one_line(translation.text) for translation in intermediates]
         return LastStep(self._second, texts, intermediates)
 
     async def _translate_first(
         self,
         sentences: Sequence[str],
-        options: BatchOptions,
-        patient: bool = False,
-        protect: Collection[ProtectedType] = DEFAULT_PROTECTED,
+        options: RequestOptions,
         grammars: Sequence[str | None] | None = None,
-        fields: OutputFields = TEXT_ONLY,
         documents: Sequence[int] | None = None,
-        previous: Sequence[tuple[str, str]] = (),
     ) -> list[Translation]:
         """Return the best translation of each sentence into the third language."""
-        n_best_lists = await self._first.translate(
-            sentences, options._replace(n_best=1), None, patient, None, protect, grammars, fields, documents, previous
-        )
+        options = options._replace(search=options.search._replace(n_best=1))
+        n_best_lists = await self._first.translate(sentences, options, None, grammars, documents)
         return [n_best[0] for n_best in n_best_lists]
 
 

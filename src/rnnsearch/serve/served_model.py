@@ -42,6 +42,8 @@ SHOWN_CHARACTERS = 40  # of a sentence in an error message
 Result = TypeVar("Result")
 Translations = list[Translation]
 """The n best translations of a sentence, best first."""
+Pairs = Sequence[tuple[str, str]]
+"""Sentences and their translations."""
 Submit = Callable[[Sequence[int], Sequence[Segmented]], Awaitable[list[Translations]]]
 
 
@@ -58,6 +60,24 @@ class BatchOptions(NamedTuple):
     """True if sentences have prefixes; set by `ServedModel.translate`."""
     has_terms: bool = False
     """True if sentences have terms; set by `ServedModel.translate`."""
+
+
+class RequestOptions(NamedTuple):
+    """Options of a request, which all its sentences share."""
+
+    search: BatchOptions = BatchOptions()
+    """How to search."""
+    patient: bool = False
+    """True if the sentences are accepted even if the queue is full. Their output is not limited."""
+    glossary: Glossary | None = None
+    """Terms of the request, in addition to those of the server. A model trained with inline terms reads them; in the
+    translations of others, they replace the words aligned to their source terms."""
+    protect: Collection[ProtectedType] = DEFAULT_PROTECTED
+    """Types of text that translations contain unchanged."""
+    fields: OutputFields = TEXT_ONLY
+    """Fields of the response, whose size is checked before the search."""
+    previous: Pairs = ()
+    """Sentences of the first document before the first sentence, with their translations."""
 
 
 @dataclass(frozen=True)
@@ -108,44 +128,34 @@ class ServedModel:
     async def translate(
         self,
         sentences: Sequence[str],
-        options: BatchOptions,
+        options: RequestOptions,
         prefixes: Sequence[str] | None = None,
-        patient: bool = False,
-        glossary: Glossary | None = None,
-        protect: Collection[ProtectedType] = DEFAULT_PROTECTED,
         grammars: Sequence[str | None] | None = None,
-        fields: OutputFields = TEXT_ONLY,
         documents: Sequence[int] | None = None,
-        previous: Sequence[tuple[str, str]] = (),
     ) -> list[Translations]:
         """Return the n best translations of each sentence.
 
         Args:
             sentences: The sentences.
-            options: How to search.
+            options: Options of the request.
             prefixes: Text that the translations begin with, one per sentence.
-            patient: True if the sentences are accepted even if the queue is full.
-            glossary: Terms of the request, in addition to those of the server. A model trained with inline terms reads
-                them; in the translations of others, they replace the words aligned to their source terms.
-            protect: Types of text that translations contain unchanged.
             grammars: Grammar of the placeholders of each sentence (see `text.markup.protected`).
-            fields: Fields of the response, whose size is checked before the search; by default only text.
             documents: Number of the document of each sentence, for a model that reads previous sentences of the same
                 document; sentences of a document are neighbours. By default, each is its own document.
-            previous: Sentences of the first document before the first sentence, with their translations.
 
         Raises:
             ServeError: With status 400 for terms that are not possible, and as in `segment`, `check_output` and
                 `Batcher.submit`.
         """
-        beam = options.beam or max(options.n_best, self.translator.config.search.beam)
+        search, patient = options.search, options.patient
+        beam = search.beam or max(search.n_best, self.translator.config.search.beam)
         if self.translator.reads_terms:
-            model_texts, terms = await self.find_terms(sentences, glossary)
-            sources = await self.segment(model_texts, protect, grammars)
+            model_texts, terms = await self.find_terms(sentences, options.glossary)
+            sources = await self.segment(model_texts, options.protect, grammars)
         else:
             # Terms are not looked up in sentences that are too long.
-            sources = await self.segment(sentences, protect, grammars)
-            _, terms = await self.find_terms(sentences, glossary)
+            sources = await self.segment(sentences, options.protect, grammars)
+            _, terms = await self.find_terms(sentences, options.glossary)
         prefix_lengths = [0] * len(sentences)
         if prefixes is not None:
             # A prefix makes the search as long as itself, so it has the same limit as a sentence.
@@ -153,11 +163,11 @@ class ServedModel:
         # Files are translated a few segments at a time, so their output needs no limit.
         if not patient:
             lengths = [len(source.spelled_ids) for source in sources]
-            search = self.translator.options(options.beam, options.n_best)
-            check_output(lengths, prefix_lengths, search, fields)
-        aligned = options.n_best if options.align and self.translator.aligner is not None else 0
+            search_options = self.translator.options(search.beam, search.n_best)
+            check_output(lengths, prefix_lengths, search_options, options.fields)
+        aligned = search.n_best if search.align and self.translator.aligner is not None else 0
         # Sentences with and without constraints use different searches, so they share no batch.
-        key = options._replace(has_prefixes=prefixes is not None, has_terms=any(terms))
+        key = search._replace(has_prefixes=prefixes is not None, has_terms=any(terms))
 
         async def submit(indices: Sequence[int], sources: Sequence[Segmented]) -> list[Translations]:
             jobs = []
@@ -171,13 +181,13 @@ class ServedModel:
 
         if not sources or documents is None or not self.translator.system.reads_context:
             return await submit(range(len(sources)), sources)
-        return await self._translate_in_order(sources, documents, previous, submit)
+        return await self._translate_in_order(sources, documents, options.previous, submit)
 
     async def _translate_in_order(
         self,
         sources: Sequence[Segmented],
         documents: Sequence[int],
-        previous: Sequence[tuple[str, str]],
+        previous: Pairs,
         submit: Submit,
     ) -> list[Translations]:
         """Return the n best translations of sentences with their contexts.

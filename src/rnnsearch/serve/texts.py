@@ -5,33 +5,22 @@ Used by `translation_service`, `v1` and `files`. `translator/texts.py` joins the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from rnnsearch.serve.limits import ServeError
-from rnnsearch.serve.output_size import TEXT_ONLY, OutputFields
 from rnnsearch.serve.pivot import LeasedModel
-from rnnsearch.serve.served_model import BatchOptions, Translations
-from rnnsearch.text.markup.protected import DEFAULT_PROTECTED, ProtectedType
-from rnnsearch.text.terms import Glossary
+from rnnsearch.serve.served_model import RequestOptions, Translations
 from rnnsearch.translator.texts import TextTranslation, assign_sentences, sentences_of
 from rnnsearch.translator.translation import one_line
-
-Pairs = Sequence[tuple[str, str]]
-"""Sentences and their translations."""
 
 
 async def translate_texts(
     model: LeasedModel,
     texts: Sequence[str],
-    options: BatchOptions,
+    options: RequestOptions,
     prefixes: Sequence[str] | None = None,
-    patient: bool = False,
-    glossary: Glossary | None = None,
-    protect: Collection[ProtectedType] = DEFAULT_PROTECTED,
     grammars: Sequence[str | None] | None = None,
-    fields: OutputFields = TEXT_ONLY,
     documents: Sequence[int] | None = None,
-    previous: Pairs = (),
     client: str = "",
 ) -> list[TextTranslation]:
     """Translate texts; all their sentences are in the same queue.
@@ -39,16 +28,11 @@ async def translate_texts(
     Args:
         model: The model.
         texts: The texts.
-        options: How to search.
+        options: Options of the request.
         prefixes: Text that the translations begin with, one per text; a text with a prefix must be one sentence.
-        patient: True if the sentences are accepted even if the queue is full.
-        glossary: Terms that translations must contain.
-        protect: Types of text that translations contain unchanged.
         grammars: Grammar of the placeholders of each text (see `text.markup.protected`).
-        fields: Fields of the response (see `ServedModel.translate`).
         documents: Number of the document that each text is a part of; by default, each is a document. A model may read
             previous sentences of the same document.
-        previous: Sentences of the first document before the first text, with their translations.
         client: Identity of the client, whose long texts are split one after the other.
 
     Raises:
@@ -68,18 +52,7 @@ async def translate_texts(
     documents_of_sentences = indices if documents is None else [documents[index] for index in indices]
     n_best: list[Translations] = []
     if sentences:
-        n_best = await model.translate(
-            sentences,
-            options,
-            sentence_prefixes,
-            patient,
-            glossary,
-            protect,
-            sentence_grammars,
-            fields,
-            documents_of_sentences,
-            previous,
-        )
+        n_best = await model.translate(sentences, options, sentence_prefixes, sentence_grammars, documents_of_sentences)
     return assign_sentences(texts, spans, n_best, model.info.target)
 
 

@@ -23,7 +23,7 @@ from rnnsearch.serve.output_size import TEXT_ONLY, OutputFields
 from rnnsearch.serve.pivot import LeasedModel
 from rnnsearch.serve.registry import Registry
 from rnnsearch.serve.schemas import ModelInfo
-from rnnsearch.serve.served_model import BatchOptions
+from rnnsearch.serve.served_model import BatchOptions, RequestOptions
 from rnnsearch.serve.texts import translate_texts
 from rnnsearch.text.languages import base_language, detect
 from rnnsearch.text.long_texts import Filling, Markup, MarkupFormat, ParsedText
@@ -233,16 +233,13 @@ class TranslationService:
         """Return the translated parts of some of the texts, all by the same model."""
         parts = [text.texts for text in texts]
         needs_links = any(text.has_inline_tags for text in texts)
-        options = BatchOptions(task.beam, task.n_best, align=task.align or needs_links)
+        search = BatchOptions(task.beam, task.n_best, align=task.align or needs_links)
         prefixes = None if task.prefixes is None else [task.prefixes[index] for index in indices]
         translations = await translate_texts(
             model,
             list(chain.from_iterable(parts)),
-            options,
+            RequestOptions(search, glossary=task.glossary, protect=task.protect, fields=task.fields),
             prefixes,
-            glossary=task.glossary,
-            protect=task.protect,
-            fields=task.fields,
             documents=[number for number, text_parts in enumerate(parts) for _ in text_parts],
             client=client,
         )

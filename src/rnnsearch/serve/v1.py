@@ -51,7 +51,7 @@ from rnnsearch.serve.schemas import (
     Word,
     WordAlternative,
 )
-from rnnsearch.serve.served_model import BatchOptions, ServedModel, Translations
+from rnnsearch.serve.served_model import BatchOptions, RequestOptions, ServedModel, Translations
 from rnnsearch.serve.service import Service, UseService, client_address, public_address
 from rnnsearch.serve.texts import require_line, require_one_sentence
 from rnnsearch.serve.translation_service import AUTO, Direction, TextResult, TranslationTask
@@ -375,7 +375,7 @@ async def complete(request: Request, body: CompleteRequest, service: UseService)
     require_line("prefix", body.prefix)
     async with service.registry.lease(info) as model:
         sentence = await require_one_sentence(model, body.text, client_address(request))
-        options = BatchOptions(n_best=body.n_best)
+        options = RequestOptions(BatchOptions(n_best=body.n_best))
         [translations] = await service.run(request, model.translate([sentence], options, [body.prefix]))
     completions: dict[str, Completion] = {}
     for translation in translations:

@@ -26,7 +26,7 @@ NICE = 5  # increment of the nice value of the process: a fourth of a busy proce
 MarkupFormat = Literal["text", "html", "xml", "codes", "segment"]
 """Formats of texts: plain text, HTML, XML, segments with the inline tags of translation tools, segments of files."""
 Filling = Sequence[tuple[str, Sequence[Link]]]
-"""For each text of a document, its translation and the links between their words."""
+"""Translations of the texts of a document, each with the links between its words and those of the text."""
 
 
 class Markup(NamedTuple):
