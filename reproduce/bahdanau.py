@@ -4,7 +4,7 @@
     python reproduce/bahdanau.py --corpus tatoeba-en-fr another corpus of `rnnsearch data list`
     python reproduce/bahdanau.py --train 'a.en|a.fr' --dev ... --test ... --source en --target fr
     python reproduce/bahdanau.py --train ... --join 8    also with paragraphs of up to eight consecutive lines
-    python reproduce/bahdanau.py --size paper           the paper's exact settings (needs a GPU and a large corpus)
+    python reproduce/bahdanau.py --size paper           the paper's settings (needs a GPU and a large corpus)
 
 For every length limit L, RNNencdec-L and RNNsearch-L are trained on the same data and translate the whole test set,
 whatever the sentence length. Output: table.md (BLEU on all sentences and on those without unknown words, table 1),

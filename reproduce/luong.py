@@ -4,7 +4,7 @@
     python reproduce/luong.py --minutes 60                limit the training time of each system
     python reproduce/luong.py --steps base "+ reverse"    some of the steps (--list prints all names)
     python reproduce/luong.py --train 'a.en|a.de' --dev 'd.en|d.de' --test 't.en|t.de' --source en --target de
-    python reproduce/luong.py --size paper                the paper's exact settings (needs a GPU and a large corpus)
+    python reproduce/luong.py --size paper                the paper's settings (needs a GPU and a large corpus)
 
 Each step adds one thing to the previous system: a stacked LSTM without attention; the source reversed; dropout; global
 attention with the location score; input feeding; predictive local attention with the general score; unknown words
@@ -130,7 +130,11 @@ def step_config(args: argparse.Namespace, step: Step) -> RunConfig:
     if step.reverse:
         model["encoder"]["reverse"] = True
     rate = DROPOUT[args.size] if step.dropout else 0.0
-    model["dropout"] = {"embedding": rate, "layers": rate, "readout": rate}
+    model["dropout"] = {"embedding": rate, "layers": rate}
+    if args.size == "small":
+        model["dropout"]["readout"] = rate
+    elif step.decoder == "luong-input-feeding":
+        model["dropout"]["feeding"] = rate
     model["decoder"]["type"] = step.decoder
     if step.attention is not None:
         model["attention"] = step.attention

@@ -44,19 +44,19 @@ LSTMS = {
     "model": {f"{side}.{key}": value for side in ("encoder", "decoder") for key, value in
               {"cell": "lstm", "layers": 4, "size": 1000}.items()}
     | {"embedding": 1000, "encoder.direction": "forward", "decoder.bridge": "copy"}
-    | {"init.type": "uniform", "init.recurrent": "same", "init.biases": "same"},
+    | {"init.type": "uniform", "init.recurrent": "same"},
     "data": {"cleaning.drop_duplicates": False, "cleaning.max_ratio": 1e6},
     "search": {"length_penalty": 0.0},
     "training": {"clip_norm": 5.0, "batch.sentences": 128, "normalise": "sentences", "optimiser.type": "sgd"},
 }  # fmt: skip
 LUONG = {
     "text": {"type": "words", "vocabulary": 50_004, "target_vocabulary": None},
-    "model": {"init.scale": 0.1},
-    "training": {"optimiser.learning_rate": 1.0, "schedule.every": 1.0, "max_length": 50},
+    "model": {"init.scale": 0.1, "init.biases": "none", "encoder.reads_end": False},
+    "training": {"optimiser.learning_rate": 1.0, "schedule.every": 1.0, "max_length": 50, "clip_embeddings": False},
 }
 FEEDING = {
     "model": {"encoder.reverse": True, "decoder.type": "luong-input-feeding", "decoder.readout": 1000}
-    | {"dropout.embedding": 0.2, "dropout.layers": 0.2, "dropout.readout": 0.2},
+    | {"dropout.embedding": 0.2, "dropout.layers": 0.2, "dropout.feeding": 0.2, "dropout.readout": 0.0},
     "training": {"schedule.start": 8.0, "max_epochs": 12.0},
 }
 PAPERS = {
@@ -76,7 +76,8 @@ PAPERS = {
         LSTMS,
         {
             "text": {"type": "words", "vocabulary": 160_004, "target_vocabulary": 80_004},
-            "model": {"encoder.reverse": True, "decoder.type": "sutskever", "attention": None, "init.scale": 0.08},
+            "model": {"encoder.reverse": True, "decoder.type": "sutskever", "attention": None, "init.scale": 0.08}
+            | {"init.biases": "same"},
             "training": {"optimiser.learning_rate": 0.7, "max_epochs": 7.5, "schedule.start": 5.0}
             | {"schedule.every": 0.5},
         },
@@ -100,7 +101,7 @@ PAPERS = {
         ]
         for window in ("local-m", "local-p")
     },
-    "neubig-mlp": [{"model": {"decoder.type": "neubig", "attention.score": "concat", "decoder.bridge": "copy"}}],
+    "neubig-mlp": [{"model": {"decoder.type": "neubig", "attention.score": "concat", "decoder.bridge": "annotation"}}],
     "rnmt-plus": [
         {
             "text": {"type": "bpe", "vocabulary": 32_000, "joint": True},

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from rnnsearch.config.cells import LayerState
-from rnnsearch.models.bridges import BRIDGES, Copy, Learned, LearnedTop, Rectified
+from rnnsearch.models.bridges import BRIDGES, Copy, LastAnnotation, Learned, LearnedTop, Rectified
 from rnnsearch.models.memory import Hidden, HiddenAndCell, Memory, StateShape
 from tests.models.reference import close, product
 
@@ -35,7 +35,10 @@ def memory_of(shapes, numbers):
 @pytest.mark.parametrize("name", BRIDGES)
 def test_each_bridge_returns_decoder_states_or_is_rejected(name, encoder, decoder, numbers):
     reason = BRIDGES[name].component.unsupported_reason(declared(encoder), declared(decoder))
-    assert (reason is not None) == (name == "copy" and encoder != decoder)
+    has_other_size = any(layer.size != encoder[-1].size for layer in decoder)
+    assert (reason is not None) == (
+        (name == "copy" and encoder != decoder) or (name == "annotation" and has_other_size)
+    )
     if reason is None:
         memory = memory_of(encoder, numbers)
         states = BRIDGES[name](encoder, decoder).double()(memory)
@@ -61,6 +64,16 @@ def test_copy_bridge_rejects_other_sizes(encoder, decoder, reason):
     assert message is not None
     assert reason in message
     assert '"learned"' in message
+
+
+@pytest.mark.parametrize("kind", [GRU, LSTM], ids=["gru", "lstm"])
+def test_annotation_bridge_starts_from_the_annotation_of_the_last_position(kind, numbers):
+    """Neubig's tutorial, eq. 72: h_0 = h_{|F|+1}."""
+    memory = memory_of((GRU(4),), numbers)._replace(mask=torch.tensor([[True, True, True], [True, True, False]]))
+    states = LastAnnotation((GRU(4),), (kind(4), kind(4)))(memory)
+    for state in states:
+        assert torch.equal(state.h, torch.stack([memory.annotations[0, 2], memory.annotations[1, 1]]))
+        assert not any(part.any() for part in state[1:])
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,31 @@ def test_each_position_equals_the_papers_equations(name, decoder, told, drawn, e
                 close(reading.alpha[row, i, :length], position.alpha)
 
 
+@pytest.mark.parametrize("name", ["luong-input-feeding", "neubig"])
+def test_feeding_dropout_masks_only_the_fed_vector(name, drawn, encoded, words):
+    """Masks of ones change nothing; zeros at all positions remove the product with the fed vector."""
+    decoder, _ = drawn(make(name, DropoutConfig(feeding=0.5), cell="lstm"))
+    memory = decoder.remember(encoded)
+    plain, start = decoder.start(memory), decoder.start(memory, BatchRng(1), T)
+    masks = start.stack.masks
+    assert masks.fed.shape == (2, T, decoder.fed_size)
+    assert set(masks.fed.unique().tolist()) == {0.0, 2.0}
+    assert not torch.equal(masks.fed[:, 0], masks.fed[:, 1])
+
+    def readout(state):
+        return decoder.readout(words, decoder.unroll(decoder.inputs(words), state, memory))
+
+    def masked(fed):
+        return readout(plain._replace(stack=plain.stack._replace(masks=masks._replace(fed=fed))))
+
+    ones = torch.ones_like(masks.fed)
+    torch.testing.assert_close(masked(ones), readout(plain), rtol=0, atol=0)
+    without = masked(torch.zeros_like(ones))
+    layer = decoder.feeding if name == "luong-input-feeding" else decoder.context
+    layer.weight.data.zero_()
+    torch.testing.assert_close(without, readout(plain))
+
+
 @pytest.mark.parametrize(
     ("name", "shares", "cells"),
     [

@@ -5,7 +5,6 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 
 from rnnsearch.config import DropoutConfig, encoders
 from rnnsearch.models.batch_rng import BatchRng
@@ -100,9 +99,17 @@ def test_encoder_without_end_token_reads_only_words(type, numbers):
     close(found.finals[-1].h[0], alone.finals[-1].h[0].detach().numpy())
 
 
-def test_reversal_requires_the_end_token():
-    with pytest.raises(ValidationError, match="cannot be combined with reads_end = false"):
-        options_of({"type": "unidirectional", "reverse": True, "reads_end": False})
+@pytest.mark.parametrize("type", ["unidirectional", "stacked"])
+def test_reversed_encoder_without_end_token_reads_all_words_from_the_last(type, drawn, numbers):
+    """Luong et al.'s code: the source is w_J ... w_1 without EOS, and annotations keep the order of the text."""
+    own = {"type": type} if type == "unidirectional" else STACKED | {"direction": "forward"}
+    encoder, p = drawn(make(reverse=True, reads_end=False, **own))
+    x = numbers(3, 5, 3)
+    encoded = encoder(x, torch.arange(5) < torch.tensor([[5], [3], [1]]))
+    for b, words in enumerate([4, 2, 1]):
+        annotations, summary, _ = layer_by_layer(p, x[b, :words].numpy()[::-1], "lstm", **own)
+        close(encoded.annotations[b, :words], annotations[::-1])
+        close(encoded.summary[b], summary)
 
 
 def test_summary_vector_requires_a_complete_encoder():

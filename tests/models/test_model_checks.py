@@ -338,6 +338,15 @@ def test_invalid_encoders(table, expected, model_problems):
             {"dropout": {"layer_outputs": 0.2}},
             "dropout.layer_outputs: has no effect with a bidirectional encoder and a bahdanau decoder; remove it",
         ),
+        (
+            CHO | {"decoder": {"type": "sutskever", "cell": "lstm", "size": 4, "layers": 1, "bridge": "annotation"}},
+            'decoder.bridge: "annotation" would hide most of the source from the sutskever decoder; use "copy" or '
+            '"learned"',
+        ),
+        (
+            {"dropout": {"feeding": 0.2}},
+            "dropout.feeding: has no effect with the bahdanau decoder, which reads no vector again; remove it",
+        ),
         ({"init": {"type": "glorot", "scale": 0.1}}, "init.scale: has no effect with the glorot init; remove it"),
         ({"init": {"type": "uniform"}}, "init.scale: must be given for the uniform init"),
         ({"init": {"type": "normal", "scale": 0.1}}, "init.alignment_scale: must be given for the normal init"),

@@ -169,7 +169,7 @@ def tables(whole: Combination) -> dict[str, Any]:
         **options(decoders.DECODERS[decoder.component.name()], DECODER_OPTIONS),
         **{name: whole[name] for name in ("cell", "bridge") if whole[name]},
         **({"residual_from": 2} if whole["residual"] else {}),
-        "size": DECODER_UNITS if in_any_size and whole["bridge"] != "copy" else annotation,
+        "size": DECODER_UNITS if in_any_size and whole["bridge"] not in ("copy", "annotation") else annotation,
     }
     layered = "layers" in encoder or "layers" in own
     # With other decoders, some random models overflow: the states of an SSRU under Graves' mixture are unbounded.
@@ -185,6 +185,7 @@ def tables(whole: Combination) -> dict[str, Any]:
             **({"annotations": 0.3} if decoder.component.attends else {}),
             **({"layers": 0.2} if layered else {}),
             **({"layer_outputs": 0.2} if stack else {}),
+            **({"feeding": 0.2} if decoder.component.feeds_back else {}),
             **({"state": 0.2} if whole["state dropout"] else {}),
         },
         "lexical": bool(whole["lexical"]),

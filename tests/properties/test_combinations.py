@@ -32,6 +32,8 @@ REASONS = (
     "model.attention.window: must be global, wait-k with the",
     'model.decoder.type = "copynet": cannot be combined with model.attention.window = "wait-k"',
     'model.decoder.type = "copynet": cannot be combined with model.encoder.type = "rationale"',
+    'model.decoder.bridge: "annotation" needs decoder cells that carry an output',
+    'model.decoder.bridge: "annotation" would hide most of the source from the',
     'model.decoder.bridge: "copy" needs',
     'model.decoder.bridge: "zero" would hide the source from the',
     "model.decoder.bridge: has no effect with the",

@@ -58,6 +58,7 @@ MODELS = {
     "local-p": luong(GENERAL | {"window": "local-p", "width": 2}),
     "without feeding": luong(decoder=FED | {"type": "luong"}),
     "reversed": luong(encoder=STACK | {"reverse": True}),
+    "reversed without end": luong(encoder=STACK | {"reverse": True, "reads_end": False}),
     "lexical": luong() | {"lexical": True},
     "zero": luong(decoder=FED | {"bridge": "zero"}),
     "learned": luong(encoder=BOTH, decoder=LEARNED),
@@ -66,6 +67,7 @@ MODELS = {
     "biased, without feeding": luong(decoder=FED | {"type": "luong", "attentional": "tanh-bias"}),
     "rectified": luong(encoder=BOTH | {"reads_end": False}, decoder=FED | {"bridge": "rectified"}),
     "neubig": luong({"score": "additive-bias", "size": 12}, decoder=CELLS | {"type": "neubig"}),
+    "neubig, literal": luong(encoder=BOTH, decoder=CELLS | {"type": "neubig", "bridge": "annotation", "size": 18}),
     "gnmt": luong(encoder=STACK | {"direction": "bottom", "residual_from": 3, "layers": 3}, decoder=LEARNED),
     "rnmt-plus": {
         "encoder": RNMT | {"type": "stacked", "direction": "both"},

@@ -105,6 +105,17 @@ def test_norm_clipping_scales_gradients_above_the_limit(fraction):
     np.testing.assert_allclose(gradients(params), expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("fraction", [0.5, 2.0])
+def test_uncounted_gradients_are_scaled_but_not_part_of_the_norm(fraction):
+    """Luong et al.'s code: the norm without embeddings is compared with the limit, and scales all gradients."""
+    params = parameters(np.random.default_rng(5))
+    embedding = params[0]
+    g = gradients(params)
+    norm = float(np.linalg.norm(gradients(params[1:])))
+    assert float(clip(params, fraction * norm, None, {embedding})) == pytest.approx(float(np.linalg.norm(g)))
+    np.testing.assert_allclose(gradients(params), g * min(1.0, fraction), rtol=1e-12)
+
+
 def test_elementwise_clipping_keeps_signs():
     params = parameters(np.random.default_rng(6))
     g = gradients(params)

@@ -302,10 +302,12 @@ def allocate_stack_states(step: StepBuilder, state: StackState) -> list[cell_ste
     return [cell_steps.allocate_state(step, initial) for initial in state.cells]
 
 
-def sums_with_feedback(step: StepBuilder, cell: Cell, weight: Tensor, value: Value) -> cell_steps.GateSums:
-    """Allocate the sums of a cell and add the step's gate inputs and the product of a weight with a value."""
+def sums_with_feedback(
+    step: StepBuilder, cell: Cell, weight: Tensor, value: Value, mask: Tensor | None = None
+) -> cell_steps.GateSums:
+    """Allocate the sums of a cell and add the step's gate inputs and the product of a weight with a masked value."""
     to = cell_steps.sums_of_inputs(step, cell)
-    reads = step.read((value, None))
+    reads = step.read((value, mask))
     for row, sums in to.inputs:
         step.product(weight, reads, sums, row)
     return to
@@ -468,7 +470,8 @@ def luong_input_feeding(
     # Allocated first, like the fed state in `_initial_states` of `program_writer.py`.
     h_tilde = step.state(state.fed)
     states = allocate_stack_states(step, state.stack)
-    to = sums_with_feedback(step, decoder.stack.bottom, decoder.feeding.weight, h_tilde.previous)
+    mask = state.stack.fed_mask(step.x.shape[1])
+    to = sums_with_feedback(step, decoder.stack.bottom, decoder.feeding.weight, h_tilde.previous, mask)
     h = add_stack(step, decoder.stack, to, states, state.stack)
     context = add_attention(step, decoder.attention, h, state.attention, memory)
     add_attentional(step, decoder.attentional, context, h, h_tilde)
@@ -481,7 +484,8 @@ def neubig(step: StepBuilder, decoder: Neubig, state: LayersState, memory: Memor
     # The context is part of the state: attention writes to it, and the next position reads it.
     context = step.state(state.fed)
     states = allocate_stack_states(step, state.stack)
-    to = sums_with_feedback(step, decoder.stack.bottom, decoder.context.weight, context.previous)
+    mask = state.stack.fed_mask(step.x.shape[1])
+    to = sums_with_feedback(step, decoder.stack.bottom, decoder.context.weight, context.previous, mask)
     h = add_stack(step, decoder.stack, to, states, state.stack)
     add_attention(step, decoder.attention, h, state.attention, memory, context)
     return ReadoutInputs(h, context)

@@ -41,7 +41,7 @@ from rnnsearch.engine.structs import Array, OpType
 from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.attention.features import LinguisticCoverage, NeuralCoverage, Position
 from rnnsearch.models.attention.scores import Concat, Location, MultiHeadAdditive
-from rnnsearch.models.bridges import Bridge, Copy, Learned, Rectified, Zero
+from rnnsearch.models.bridges import Bridge, Copy, LastAnnotation, Learned, Rectified, Zero
 from rnnsearch.models.cells import LSTM, Cell, TorchGRU
 from rnnsearch.models.decoders.bahdanau import Bahdanau
 from rnnsearch.models.decoders.bi_scale import BiScale
@@ -395,6 +395,11 @@ def _bridge_states(arrays: _ArrayTable, bridge: Bridge, encoder: Sequence[StateS
         for part in range(len(state_type._fields)):
             if isinstance(bridge, Zero):
                 yield _zeros(size)
+            elif isinstance(bridge, LastAnnotation):
+                # The memory cell, if there is one, is zero.
+                yield (
+                    _zeros(size) if part else InitialState(size, "last", finals=(), layer=None, activation="", offset=0)
+                )
             elif isinstance(bridge, Copy):
                 yield _projected_finals(size, ((l, part),))
             elif isinstance(bridge, Learned):

@@ -121,6 +121,8 @@ class BridgeOptions(Options):
     type: str
     passes_source: ClassVar[bool] = True
     """True if the first states depend on the source sentence."""
+    reads_annotations: ClassVar[bool] = False
+    """True if the first states depend on annotations instead of the encoder's last states."""
 
     @classmethod
     def unsupported_reason(cls, encoder: Sequence[LayerState], decoder: Sequence[LayerState]) -> str | None:
@@ -187,6 +189,28 @@ class RectifiedOptions(BridgeOptions):
     """
 
     type: Literal["rectified"] = "rectified"
+
+
+@BRIDGES.register
+class AnnotationOptions(BridgeOptions):
+    """The annotation of the last source position (with an end token, that of the end token), and memory cells of zero
+    (Neubig's tutorial, eq. 72). The decoder needs attention and the size of an annotation.
+
+    A bidirectional annotation differs from the last states of `copy` in its backward half, which has read only this
+    position.
+    """
+
+    type: Literal["annotation"] = "annotation"
+    reads_annotations = True
+
+    @classmethod
+    def unsupported_reason(cls, encoder: Sequence[LayerState], decoder: Sequence[LayerState]) -> str | None:
+        if any("h" not in layer.carries for layer in decoder):
+            return '"annotation" needs decoder cells that carry an output: use other cells, or "learned"'
+        size = encoder[-1].size
+        if any(layer.size != size for layer in decoder):
+            return f'"annotation" needs a decoder of the size of an annotation, {size}; got {decoder[0].size}'
+        return None
 
 
 BridgeName = Annotated[str, NameIn(BRIDGES)]

@@ -33,6 +33,8 @@ class DecoderConfig(Options):
     """True if attention at a target position is computed before the previous word is read."""
     supports_fusion: ClassVar[bool] = False
     """True if a layer between state and output can also read a language model."""
+    feeds_back: ClassVar[bool] = False
+    """True if each step reads a vector of the previous step besides the states of the cells."""
     supports_actor: ClassVar[bool] = False
     """True if an actor can change the state before each step (`models/actor.py`)."""
     copies: ClassVar[bool] = False
@@ -105,7 +107,8 @@ class StackOptions(_LayeredDecoder):
 
     @property
     def reads_last_states(self) -> bool:
-        return BRIDGES[self.bridge].passes_source
+        bridge = BRIDGES[self.bridge]
+        return bridge.passes_source and not bridge.reads_annotations
 
     @property
     def first_states(self) -> tuple[LayerState, ...]:
@@ -210,6 +213,7 @@ class LuongInputFeedingOptions(_Attentional):
     """`luong` with input feeding: each step also reads the previous attentional state."""
 
     type: Literal["luong-input-feeding"] = "luong-input-feeding"
+    feeds_back = True
 
 
 @DECODERS.register
@@ -217,6 +221,7 @@ class NeubigOptions(StackOptions):
     """The decoder of Neubig's tutorial (eq. 72-75): each step reads the previous context and the previous word."""
 
     type: Literal["neubig"] = "neubig"
+    feeds_back = True
 
 
 @DECODERS.register

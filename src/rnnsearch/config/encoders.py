@@ -28,19 +28,13 @@ class EncoderConfig(Options):
     """Hidden size per direction. Annotations of a bidirectional top layer have twice this size."""
     reads_end: bool = True
     """Read the end token of each source sentence, so that attention can use it. If `false`, only
-    words have annotations (as in OpenNMT-py); not with `reverse`."""
+    words have annotations, as in OpenNMT-py and in the code of Luong et al. (2015)."""
     one_vector: ClassVar[bool] = False
     """True if the last states can summarise the sentence in one vector, as decoders without attention need."""
     reads_sentences: ClassVar[bool] = False
     """True if the source is the previous sentences of a document, which the encoder reads one by one."""
     selects_words: ClassVar[bool] = False
     """True if annotations and decoder see only some of the source words, which the encoder selects."""
-
-    @model_validator(mode="after")
-    def _validate_end(self) -> EncoderConfig:
-        if not self.reads_end and getattr(self, "reverse", False):
-            raise_problems([problem(("reverse",), "cannot be combined with reads_end = false; remove one")])
-        return self
 
     @property
     @abstractmethod

@@ -147,8 +147,9 @@ def _check_bridge(model: ModelConfig) -> list[str]:
     if not isinstance(decoder, StackOptions):
         return []
     bridge = BRIDGES[decoder.bridge]
-    if not decoder.attends and not bridge.passes_source:
-        why = f'"{decoder.bridge}" would hide the source from the {decoder.type} decoder'
+    if not decoder.attends and (not bridge.passes_source or bridge.reads_annotations):
+        hidden = "most of the source" if bridge.passes_source else "the source"
+        why = f'"{decoder.bridge}" would hide {hidden} from the {decoder.type} decoder'
         return [f'model.decoder.bridge: {why}; use "copy" or "learned"']
     reason = bridge.unsupported_reason(model.encoder.last_states, decoder.first_states)
     return [f"model.decoder.bridge: {reason}"] if reason else []
@@ -213,6 +214,8 @@ def _check_sources(model: ModelConfig) -> list[str]:
     if not decoder.reads_several_sources:
         supported = DECODERS.names(lambda cls: cls.reads_several_sources)
         messages.append(f'{path}: needs a decoder that can read several sources ({supported}); got "{decoder.type}"')
+    if isinstance(decoder, StackOptions) and BRIDGES[decoder.bridge].reads_annotations:
+        messages.append(f'{path}: cannot be combined with model.decoder.bridge = "{decoder.bridge}"; remove one')
     if not decoder.attends and getattr(options, "contexts", None) == "mean":
         context = f"with the {decoder.type} decoder, which has no attention"
         messages += no_effect([f"{path}.contexts"], context)
@@ -254,7 +257,7 @@ def _check_network(model: LanguageModelConfig) -> list[str]:
     def unused_rates(names: tuple[str, ...], context: str) -> list[str]:
         return no_effect([f"model.dropout.{name}" for name in names if name in used], f"with {context}")
 
-    messages = unused_rates(("annotations", "attention"), "a language model")
+    messages = unused_rates(("annotations", "attention", "feeding"), "a language model")
     if not isinstance(network, RecurrentNetworkOptions):
         messages += unused_rates(("layer_outputs", "state"), f"a {network.type} network")
     elif not CELLS[network.cell].has_recurrent_product:

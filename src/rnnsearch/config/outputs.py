@@ -98,6 +98,9 @@ class DropoutConfig(Table):
     layer_outputs: Fraction = 0.0
     """Dropout rate of the output of each stacked layer, before the residual sum, with a new mask at
     each position (Chen et al. 2018)."""
+    feeding: Fraction = 0.0
+    """Dropout rate of the vector that a decoder with feeding reads again, with a new mask at each position. Luong et
+    al. (2015) apply the same rate to the input of each layer: `embedding`, `layers` and `feeding`."""
     state: Fraction = 0.0
     """Dropout rate of the recurrent state, with one mask per sequence (Gal & Ghahramani 2016)."""
 
@@ -109,8 +112,9 @@ class InitConfig(Options):
     """Initialisation scheme, see below."""
     recurrent: Literal["orthogonal", "same"] = "orthogonal"
     """Initialise recurrent matrices as orthogonal matrices, or the same way as all others."""
-    biases: Literal["zero", "same"] = "zero"
-    """Initialise biases with zeros, or the same way as all other parameters."""
+    biases: Literal["zero", "same", "none"] = "zero"
+    """Initialise biases with zeros, or the same way as all other parameters. `none` also keeps them at zero in
+    training, as if the model had none (Luong et al. 2015)."""
 
 
 INITS = Family[InitConfig]("init")

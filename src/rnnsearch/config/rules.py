@@ -438,6 +438,14 @@ TRANSLATION_NO_EFFECT: tuple[NoEffect, ...] = (
         lambda config: config.data.arrays is not None,
         "with data.arrays, which have no words",
     ),
+    NoEffect(
+        ("model.dropout.feeding",),
+        lambda config: not config.translation.decoder.feeds_back,
+        "with the {model.decoder.type} decoder, which reads no vector again",
+    ),
+    NoEffect(
+        ("training.clip_embeddings",), lambda config: config.training.clip_norm is None, "without training.clip_norm"
+    ),
     NoEffect(("model.dropout.layers",), _is_single_layer, "with an encoder and a decoder of one layer"),
     NoEffect(
         ("model.dropout.layer_outputs",),

@@ -301,6 +301,9 @@ class TrainingConfig(Table):
     """Label smoothing: probability mass of the target distribution that is spread over the whole vocabulary."""
     clip_norm: Positive | None = None
     """Maximum norm of the gradient; longer gradients are scaled down to it."""
+    clip_embeddings: bool = True
+    """Include the embeddings' gradients in the norm that `clip_norm` limits. If false, they are scaled like the others
+    but do not count (as in the code of Luong et al. 2015)."""
     clip_value: Positive | None = None
     """Maximum absolute value of each element of the gradient; applied before `clip_norm`."""
     clip_deviations: Positive | None = None

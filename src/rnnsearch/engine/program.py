@@ -128,7 +128,7 @@ class InitialState(NamedTuple):
     """One of the decoder's initial states: zeros, or outputs of the encoder through a layer and a function."""
 
     size: int
-    # "zeros"; "summary", the last output of the top layer; "mean" of the annotations; or "finals", last states
+    # "zeros"; "summary", the top layer's last output; "mean" or "last" of the annotations; or "finals", last states
     source: str
     finals: tuple[tuple[int, int], ...]  # encoder layer from 0, and 0 for h or 1 for c
     layer: Affine | None  # layer that computes the state; None without one
@@ -250,7 +250,7 @@ class ProgramChecker:
             annotation_size, key_size, value_size = self._check_attention(program.attention, annotation_size)
             self._check_step(program.step, self.target_size, (program.attention, key_size, value_size))
         _require(len(program.initial_states) == len(program.step.states))
-        source_sizes = {"summary": summary_size, "mean": annotation_size}
+        source_sizes = {"summary": summary_size, "mean": annotation_size, "last": annotation_size}
         for state, values in zip(program.initial_states, program.step.states, strict=True):
             _require(state.size == values.size)
             self._check_initial_state(state, source_sizes, final_sizes)

@@ -206,7 +206,11 @@ class RecurrentEngine:
         B, J = words.shape[:2]
         mask = np.arange(J) < lengths[:, None]  # [B, J]
         total = (annotations * mask[:, :, None]).sum(1, dtype=np.float32)  # [B, H]
-        vectors = {"summary": summary, "mean": total / lengths[:, None].astype(np.float32)}
+        vectors = {
+            "summary": summary,
+            "mean": total / lengths[:, None].astype(np.float32),
+            "last": annotations[np.arange(B), lengths - 1],
+        }
         states = [self._initial_state(state, vectors, finals, B) for state in program.initial_states]
         feature_states = np.zeros((B, J * self._feature_state_size), np.float32)
         state = np.concatenate([feature_states, *states, np.zeros((B, 1), np.float32)], 1)
@@ -262,7 +266,8 @@ class RecurrentEngine:
         """Return annotations [B, J, H], the summary [B, D], and the last states [B, size] of each layer."""
         encoder = self._program.encoder
         finals: list[list[Array]] = []
-        hidden = _reverse_words(x, lengths) if encoder.reverse else x
+        words = lengths - encoder.reads_end
+        hidden = _reverse_words(x, words) if encoder.reverse else x
         summary = x[:, 0]
         for layer, cells in zip(encoder.layers, self._encoder, strict=True):
             results = [self._run_cell(cell, hidden, lengths, backward=n == 1) for n, cell in enumerate(cells)]
@@ -273,7 +278,7 @@ class RecurrentEngine:
             # The last h of the top layer; of the backward cell if there is one, which has read the whole sentence.
             summary = results[-1][1][0]
             hidden = outputs + hidden if layer.residual else outputs
-        return _reverse_words(hidden, lengths) if encoder.reverse else hidden, summary, finals
+        return _reverse_words(hidden, words) if encoder.reverse else hidden, summary, finals
 
     def _packed_cell(self, program: StepProgram, input_dtype: DType) -> _PackedCell:
         inputs = self._layout.matrix(program.inputs, input_dtype)
@@ -388,9 +393,9 @@ AnyEngine = RNNsearchEngine | RecurrentEngine
 use."""
 
 
-def _reverse_words(x: Array, lengths: Array) -> Array:
-    """Return each sentence's words from last to first, before its end token (Sutskever et al. 2014, section 3.3)."""
-    last = lengths[:, None] - 1
+def _reverse_words(x: Array, words: Array) -> Array:
+    """Return the first `words` positions of each sentence from last to first (Sutskever et al. 2014, section 3.3)."""
+    words = words[:, None]
     positions = np.arange(x.shape[1])[None]
-    order = np.where(positions < last, last - 1 - positions, positions)
+    order = np.where(positions < words, words - 1 - positions, positions)
     return np.ascontiguousarray(np.take_along_axis(x, order[:, :, None], 1))

@@ -1,4 +1,4 @@
-"""Bridges: the initial states of a decoder's layers, computed from the encoder's last states.
+"""Bridges: the initial states of a decoder's layers, computed from the encoder's last states or annotations.
 
 `decoders/stack_decoders.py` creates the bridge of `[model.decoder] bridge`; `accel/program_writer.py` writes it for
 the engine. Tests: tests/models/test_bridges.py. Axes are those of `memory.py`.
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from rnnsearch.config import cells
 from rnnsearch.config.cells import (
+    AnnotationOptions,
     BridgeOptions,
     CopyOptions,
     LearnedOptions,
@@ -30,7 +31,7 @@ Shapes = tuple[StateShape, ...]
 
 
 class Bridge(nn.Module, ABC):
-    """A function from `Encoded.finals` to the initial states of a decoder's layers."""
+    """A function from the memory of sentences to the initial states of a decoder's layers."""
 
     component: ClassVar[type[BridgeOptions]]
     """The declaration of the component, set by `@implements`."""
@@ -65,6 +66,22 @@ class Copy(Bridge):
 
     def forward(self, memory: Memory) -> tuple[CellState, ...]:
         return memory.finals
+
+
+@implements(AnnotationOptions)
+class LastAnnotation(Bridge):
+    """h^l_0 = h_J, the annotation of the last source position J, for all layers l; memory cells are zero.
+
+    Neubig's tutorial, eq. 72: h_0 = h^(f)_{|F|+1}.
+    """
+
+    def forward(self, memory: Memory) -> tuple[CellState, ...]:
+        last = memory.mask.sum(1) - 1  # [B]
+        h = memory.annotations[torch.arange(len(last), device=last.device), last]  # [B, H]
+        states: list[CellState] = []
+        for state_type, _ in self.decoder:
+            states.append(state_type(h, *(torch.zeros_like(h) for _ in state_type._fields[1:])))
+        return tuple(states)
 
 
 @implements(LearnedOptions)

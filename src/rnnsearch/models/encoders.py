@@ -96,10 +96,12 @@ class Unidirectional(Encoder):
         self.reverse = options.reverse
 
     def encode(self, x: Embedded, mask: Mask, rng: BatchRng | None = None) -> Encoded:
-        x = reverse_words(x, mask) if self.reverse else x
+        x = reverse_words(x, mask, self.reads_end) if self.reverse else x
         recurrent_mask = dropout_mask(rng, self.state_dropout, x, self.forward_cell.size)
         annotations, last = self.forward_cell.sequence(x, mask, recurrent_mask=recurrent_mask)  # [B, J, H]
-        return Encoded(reverse_words(annotations, mask) if self.reverse else annotations, mask, last.h, (last,))
+        if self.reverse:
+            annotations = reverse_words(annotations, mask, self.reads_end)
+        return Encoded(annotations, mask, last.h, (last,))
 
 
 @implements(BidirectionalOptions)
@@ -191,8 +193,8 @@ class Stacked(LayeredEncoder):
     def encode(self, x: Embedded, mask: Mask, rng: BatchRng | None = None) -> Encoded:
         if not self.reverse:
             return super().encode(x, mask, rng)
-        encoded = super().encode(reverse_words(x, mask), mask, rng)
-        return encoded._replace(annotations=reverse_words(encoded.annotations, mask))
+        encoded = super().encode(reverse_words(x, mask, self.reads_end), mask, rng)
+        return encoded._replace(annotations=reverse_words(encoded.annotations, mask, self.reads_end))
 
 
 @implements(PyramidOptions)
@@ -413,14 +415,19 @@ def final_shapes(options: EncoderConfig) -> tuple[StateShape, ...]:
     return tuple(StateShape(CELLS[options.cell].state, size) for size in options.layer_sizes)
 
 
-def reverse_words(x: Embedded, mask: Mask) -> Embedded:
-    """Reverse the words of each sentence; EOS stays last and padding in place (Sutskever et al. 2014, section 3.3).
+def reverse_words(x: Embedded, mask: Mask, has_end: bool = True) -> Embedded:
+    """Reverse the words of each sentence; padding stays in place (Sutskever et al. 2014, section 3.3).
 
     The function is its own inverse.
+
+    Args:
+        x: Words, or their annotations.
+        mask: True on real positions.
+        has_end: True if the last real position is EOS, which then stays there.
     """
-    last = mask.sum(1, keepdim=True) - 1
+    words = mask.sum(1, keepdim=True) - int(has_end)
     positions = torch.arange(x.shape[1], device=x.device)[None, :]
-    order = torch.where(positions < last, last - 1 - positions, positions)
+    order = torch.where(positions < words, words - 1 - positions, positions)
     return x.gather(1, order[:, :, None].expand_as(x))
 
 

@@ -220,6 +220,11 @@ def initialise(module: nn.Module, init: Init) -> None:
                 param.fill_(role)
 
 
+def biases(module: nn.Module) -> set[nn.Parameter]:
+    """Return the parameters of a module with the role "bias"."""
+    return {param for param in module.parameters() if getattr(param, "role", None) == "bias"}
+
+
 def _children_first(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
     for name, child in module.named_children():
         yield from _children_first(child, f"{path}{name}.")

@@ -38,12 +38,14 @@ class StackMasks(NamedTuple):
 
     layers: [N, I, L - 1, D], on the inputs of all layers but the bottom one, at each of I positions.
     outputs: [N, I, L, D]. recurrent: [N, L, D].
+    fed: [N, I, F], on the vector that the bottom layer reads in addition to the word.
     position: index of the next position.
     """
 
     layers: Tensor | None
     outputs: Tensor | None
     recurrent: Tensor | None
+    fed: Tensor | None = None
     position: int = 0
 
 
@@ -57,7 +59,7 @@ class StackState(NamedTuple):
         """Return the masks of each layer, for the next position or for the next `num_positions`."""
         if self.masks is None:
             return [LayerMasks()] * len(self.cells)
-        layers, outputs, recurrent, i = self.masks
+        layers, outputs, recurrent, _, i = self.masks
         index = i if num_positions is None else slice(i, i + num_positions)
         return [
             LayerMasks(
@@ -68,6 +70,13 @@ class StackState(NamedTuple):
             )
             for l in range(len(self.cells))
         ]
+
+    def fed_mask(self, num_positions: int | None = None) -> Tensor | None:
+        """Return the mask of the fed vector, for the next position or for the next `num_positions`."""
+        if self.masks is None or self.masks.fed is None:
+            return None
+        i = self.masks.position
+        return self.masks.fed[:, i if num_positions is None else slice(i, i + num_positions)]
 
     def advance(self, cells: Iterable[CellState], num_positions: int = 1) -> StackState:
         """Return the state after more positions, with the new states of the cells."""
@@ -106,6 +115,7 @@ class Stack(nn.Module):
         self.layers_dropout = 0.0 if layers == 1 else rates.layers
         self.outputs_dropout = rates.layer_outputs
         self.state_dropout = rates.state
+        self.feeding_dropout = rates.feeding
 
     @property
     def layers(self) -> tuple[Cell, ...]:
@@ -126,22 +136,27 @@ class Stack(nn.Module):
         """Return the bottom layer's gate inputs, for any number of positions."""
         return self.bottom.inputs(x)
 
-    def start(self, states: tuple[CellState, ...], rng: BatchRng | None = None, steps: int = 0) -> StackState:
+    def start(
+        self, states: tuple[CellState, ...], rng: BatchRng | None = None, steps: int = 0, fed_size: int = 0
+    ) -> StackState:
         """Return the state before the first of `steps` positions.
 
         Args:
             states: The initial state of each layer, bottom first.
             rng: If given, the dropout masks of all positions are sampled here.
+            steps: Number of positions.
+            fed_size: Size of the vector that is fed back; 0 if nothing is.
         """
         h, L = states[0].h, len(states)
-        # [N, I, L - 1, D], [N, L, D] and [N, I, L, D]; the order of the calls fixes the random numbers (see
+        # [N, I, L - 1, D], [N, L, D], [N, I, L, D] and [N, I, F]; the order of the calls fixes the random numbers (see
         # `BatchRng`).
         layers = dropout_mask(rng, self.layers_dropout, h, steps, L - 1, self.size)
         recurrent = dropout_mask(rng, self.state_dropout, h, L, self.size)
         outputs = dropout_mask(rng, self.outputs_dropout, h, steps, L, self.size)
-        if layers is None and outputs is None and recurrent is None:
+        fed = dropout_mask(rng, self.feeding_dropout, h, steps, fed_size) if fed_size else None
+        if layers is None and outputs is None and recurrent is None and fed is None:
             return StackState(states)
-        return StackState(states, StackMasks(layers, outputs, recurrent))
+        return StackState(states, StackMasks(layers, outputs, recurrent, fed))
 
     def step(
         self, x: Float[Tensor, "N G"], state: StackState, context: Float[Tensor, "N H"] | None = None

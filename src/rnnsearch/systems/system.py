@@ -34,6 +34,7 @@ from rnnsearch.data.corpus import Row
 from rnnsearch.data.id_store import ParallelIds
 from rnnsearch.data.tags import tagged
 from rnnsearch.errors import ConfigError, ModelError, did_you_mean
+from rnnsearch.models.layers import biases
 from rnnsearch.objectives.loss import Model, Objective
 from rnnsearch.search.candidates import ColumnChooser
 from rnnsearch.search.model_scorer import FastestScorer
@@ -433,16 +434,19 @@ class Trainable(System[Model]):
         return list(self.model.parameters())
 
     def frozen_parameters(self) -> set[nn.Parameter]:
-        """Return the parameters that are not trained; by default, those of `training.transfer.freeze`.
+        """Return the parameters that are not trained: those of `training.transfer.freeze`, and biases that stay zero.
 
         Raises:
             ConfigError: If the model has no such component, or nothing is trained.
         """
+        frozen: set[nn.Parameter] = set()
+        if self.config.model.init.biases == "none":
+            frozen = biases(self.model)
         transfer = self.config.training.transfer
         if transfer is None or not transfer.freeze:
-            return set()
+            return frozen
         path = "training.transfer.freeze"
-        frozen = {*named_components(self.model, transfer.freeze, path).values()}
+        frozen |= {*named_components(self.model, transfer.freeze, path).values()}
         if all(parameter in frozen for parameter in self.model.parameters()):
             raise ConfigError([f"{path}: must leave something to train; it freezes all parameters"])
         return frozen

@@ -25,6 +25,7 @@ from rnnsearch.data.batches import Batch
 from rnnsearch.data.mixed_batches import TrainingBatches
 from rnnsearch.errors import TrainingError
 from rnnsearch.models.batch_rng import BatchRng
+from rnnsearch.models.layers import Embedding
 from rnnsearch.objectives.loss import Model
 from rnnsearch.ops.device import precision
 from rnnsearch.training.optimisers import add_l2, clip
@@ -182,6 +183,10 @@ class Gradients(Generic[Model]):
         self.parameters: list[nn.Parameter] = []
         for group in self.task.optimiser.param_groups:
             self.parameters += group["params"]
+        self._uncounted: set[nn.Parameter] = set()
+        if not self.training.clip_embeddings:
+            tables = (module for module in self.task.model.modules() if isinstance(module, Embedding))
+            self._uncounted = {parameter for table in tables for parameter in table.parameters()}
         self.reducer = GradientReducer(self.parameters, self.processes, ALL_REDUCE_DTYPES[self.training.all_reduce])
 
     def accumulate(self, group: list[Batch], update: int) -> dict[str, Tensor]:
@@ -209,7 +214,7 @@ class Gradients(Generic[Model]):
         # Pruned weights are 0, so that L2 adds nothing to their gradients.
         if self.training.l2:
             add_l2(self.parameters, self.training.l2)
-        return clip(self.parameters, self.training.clip_norm, self.training.clip_value)
+        return clip(self.parameters, self.training.clip_norm, self.training.clip_value, self._uncounted)
 
     def check_finite(self, group: list[Batch], update: int, nll: float, norm: float) -> None:
         """Save the batches of an update and raise TrainingError if its NLL or gradient norm is not finite."""

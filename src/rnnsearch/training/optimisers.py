@@ -6,7 +6,7 @@ optimiser state by parameter number, so the order of parameters must stay.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
 import torch
@@ -102,8 +102,13 @@ def add_l2(parameters: Iterable[nn.Parameter], weight: float) -> None:
     torch._foreach_add_([gradient for gradient, _ in pairs], [value for _, value in pairs], alpha=weight)
 
 
-def clip(parameters: Iterable[nn.Parameter], norm: float | None, value: float | None) -> Tensor:
-    """Clip gradients in place and return their norm before clipping, a scalar on their device.
+def clip(
+    parameters: Iterable[nn.Parameter],
+    norm: float | None,
+    value: float | None,
+    uncounted: Collection[nn.Parameter] = (),
+) -> Tensor:
+    """Clip gradients in place and return the norm of all before clipping, a scalar on their device.
 
     Sparse gradients must be coalesced.
 
@@ -111,16 +116,22 @@ def clip(parameters: Iterable[nn.Parameter], norm: float | None, value: float | 
         parameters: Parameters whose gradients are clipped.
         norm: Max norm c: g <- g * c / |g| if |g| >= c (tutorial 2a, "norm clipping"; Pascanu et al. 2013).
         value: Max absolute value c: g_i <- min(c, |g_i|) sgn(g_i) ("element-wise clipping"), applied before the norm.
+        uncounted: Parameters whose gradients do not count in the norm that is compared with c, but are scaled, too.
     """
+    clipped = [p for p in parameters if p.grad is not None]
     # The values of a sparse gradient share its memory, so that it is clipped in place like the others.
-    grads = [p.grad.values() if p.grad.is_sparse else p.grad for p in parameters if p.grad is not None]
+    grads = [p.grad.values() if p.grad.is_sparse else p.grad for p in clipped if p.grad is not None]
     if value is not None:
         for grad in grads:
             grad.clamp_(-value, value)
-    total: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
+    norms = torch._foreach_norm(grads)
+    total: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+    counted = total
+    if uncounted and (counted_norms := [n for p, n in zip(clipped, norms, strict=True) if p not in uncounted]):
+        counted = torch.linalg.vector_norm(torch.stack(counted_norms))
     # The comparison skips work on the CPU; on a GPU it would wait for the device.
-    if norm is not None and not (total.device.type == "cpu" and total <= norm):
-        scale = (norm / total.clamp_min(1e-12)).clamp_max(1.0)  # no division by 0
+    if norm is not None and not (total.device.type == "cpu" and counted <= norm):
+        scale = (norm / counted.clamp_min(1e-12)).clamp_max(1.0)  # no division by 0
         torch._foreach_mul_(grads, scale)
     return total
 

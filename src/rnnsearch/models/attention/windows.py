@@ -102,8 +102,8 @@ class Global(Window):
 class LocalMonotonic(Window):
     """local-m: p_t = t, and a uniform window [p_t - D, p_t + D] (Luong et al. 2015, section 3.2).
 
-    If the target is longer than the source, p_t stays at the last source position: in the paper, the window is then
-    empty and the weights are undefined.
+    If the target is longer than the source, p_t stays at the last source position, where the paper leaves the weights
+    undefined. It is the last word if the encoder reads no end token, as in the authors' code, and otherwise EOS.
     """
 
     needs_position = True

@@ -56,6 +56,12 @@ class LayersState(NamedTuple):
     attention: AttentionState = AttentionState()
     fed: Tensor | None = None
 
+    def dropped_fed(self) -> Tensor:
+        """Return the vector that is fed back, with dropout."""
+        assert self.fed is not None
+        mask = self.stack.fed_mask()
+        return self.fed if mask is None else self.fed * mask
+
 
 class StackDecoder(Decoder):
     """A stack of cells started by a bridge; subclasses define `step`, with or without attention."""
@@ -81,7 +87,7 @@ class StackDecoder(Decoder):
             self.attention = make_attention(model, encoder, cell_type.blocks * options.size)
 
     def start(self, memory: Memory, rng: BatchRng | None = None, steps: int = 0) -> LayersState:
-        stack = self.stack.start(self.bridge(memory), rng, steps)
+        stack = self.stack.start(self.bridge(memory), rng, steps, self.fed_size)
         attention = self.attention.start(memory, rng, steps) if self.attends else AttentionState()
         if not self.fed_size:
             return LayersState(stack, attention)
@@ -176,7 +182,7 @@ class LuongInputFeeding(Luong):
     def _step_separate(self, x: Tensor, state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
         """Return the next state and a reading with h_t and c_t instead of h~_t."""
         # The product with [E y; h~] is a sum of two products, the first of which is x.
-        h, stack = self.stack.step(x + self.feeding(state.fed), state.stack)  # [N, D]
+        h, stack = self.stack.step(x + self.feeding(state.dropped_fed()), state.stack)  # [N, D]
         output, attention = self.attention.step(h, state.attention, memory, x)
         reading = Reading.from_attention(h, output)
         # x is passed as the word, which this readout does not read.
@@ -197,8 +203,8 @@ class Neubig(StackDecoder):
     h_t = dec([embed(e_{t-1}); c_{t-1}], h_{t-1}) (72), c_0 = 0;  a_{t,j} = attn_score(h_j, h_t) (73);
     alpha_t = softmax(a_t) (74), c_t = H alpha_t (71);  p_t = softmax(W_hs [h_t; c_t] + b_s) (75).
 
-    h_0 (in the tutorial, the annotation of EOS) comes from the encoder's last state through the bridge; "dec" is a
-    stack of `layers` cells. The readout is [h_t; c_t].
+    h_0 comes from the encoder through the bridge: with `annotation`, it is the annotation of EOS as in the tutorial.
+    "dec" is a stack of `layers` cells. The readout is [h_t; c_t].
     """
 
     def __init__(self, options: StackOptions, model: ModelConfig, encoder: EncoderSizes) -> None:
@@ -208,7 +214,7 @@ class Neubig(StackDecoder):
         self.readout_size = options.size + encoder.annotation_size
 
     def step(self, x: Float[Tensor, "N G"], state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
-        h, stack = self.stack.step(x + self.context(state.fed), state.stack)  # [N, D]
+        h, stack = self.stack.step(x + self.context(state.dropped_fed()), state.stack)  # [N, D]
         output, attention = self.attention.step(h, state.attention, memory, x)
         return LayersState(stack, attention, output.context), Reading.from_attention(h, output)
 

@@ -4,6 +4,7 @@ import { attentionInputs } from "./attention.js";
 import {
   concatenateColumns,
   dequantize,
+  lastAnnotations,
   meanAnnotations,
   reverseWords,
   roundUp,
@@ -54,10 +55,15 @@ export class Encoder {
     const J = sentences[0].length + 1;
     const x = this.#embed(sentences, J);
     const lengths = sentences.map((ids) => Math.max(1, ids.length + (readsEnd ? 1 : 0)));
-    const inOrder = (rows) => (reverse ? reverseWords(rows, lengths, J) : rows);
+    const words = lengths.map((length) => length - (readsEnd ? 1 : 0));
+    const inOrder = (rows) => (reverse ? reverseWords(rows, words, J) : rows);
     const { outputs, summary, finals } = this.#runLayers(inOrder(x), lengths, J);
     const annotations = this.#layout.affine(attention?.projection, inOrder(outputs));
-    const sources = { summary, mean: meanAnnotations(annotations, lengths, J) };
+    const sources = {
+      summary,
+      mean: meanAnnotations(annotations, lengths, J),
+      last: lastAnnotations(annotations, lengths, J),
+    };
     const memory = J * this.featureMemory;
     const states = [[new Float32Array(B * memory), memory]];
     for (const initial of initialStates) {

@@ -40,17 +40,28 @@ export function concatenateColumns(matrices, rows) {
   return result;
 }
 
-/** Reverse the words of each sentence in x [B, J, E]; the end symbol stays last. */
-export function reverseWords(x, lengths, J) {
-  const E = x.length / (lengths.length * J);
+/** Reverse the first words of each sentence in x [B, J, E], given their numbers; other positions stay in place. */
+export function reverseWords(x, words, J) {
+  const E = x.length / (words.length * J);
   const result = x.slice();
-  lengths.forEach((length, b) => {
-    for (let j = 0; j + 1 < length; j++) {
-      const from = (b * J + length - 2 - j) * E;
+  words.forEach((count, b) => {
+    for (let j = 0; j < count; j++) {
+      const from = (b * J + count - 1 - j) * E;
       result.set(x.subarray(from, from + E), (b * J + j) * E);
     }
   });
   return result;
+}
+
+/** Return the annotation of the last position of each sentence: [B, J, H] -> [B, H]. */
+export function lastAnnotations(annotations, lengths, J) {
+  const H = annotations.length / (lengths.length * J);
+  const last = new Float32Array(lengths.length * H);
+  lengths.forEach((length, b) => {
+    const from = (b * J + length - 1) * H;
+    last.set(annotations.subarray(from, from + H), b * H);
+  });
+  return last;
 }
 
 /** Return the mean annotation of each sentence: [B, J, H] -> [B, H]. */

@@ -69,7 +69,7 @@ const attention = record({
 });
 const initialState = record({
   size: int,
-  of: oneOf("zeros", "summary", "mean", "finals"),
+  of: oneOf("zeros", "summary", "mean", "last", "finals"),
   finals: list(record({ layer: int, part: int })),
   layer: optional(affine),
   function: oneOf("", "tanh", "relu"),
