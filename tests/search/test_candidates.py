@@ -8,8 +8,8 @@ from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.search.beam import beam_search, greedy_search
 from rnnsearch.search.candidate_lists import CandidateLists
 from rnnsearch.search.candidates import (
+    DEFAULT_FREQUENT_TOKENS,
     MAX_CANDIDATES,
-    MAX_FREQUENT_TOKENS,
     Candidates,
     learn_candidate_tables,
     load_candidates,
@@ -78,7 +78,7 @@ def test_large_corpus_is_sampled_evenly(monkeypatch):
     monkeypatch.setattr("rnnsearch.search.candidates.MAX_TRAINING_PAIRS", 4)
     tables = learn_candidate_tables([[5], [6], [7], [8]] * 2, [[5], [6], [7], [8]] * 2, 10, 10)
     assert tables["translations"][5:9, 0].tolist() == [5, -1, 7, -1]
-    assert len(tables["frequent"]) <= MAX_FREQUENT_TOKENS
+    assert len(tables["frequent"]) <= DEFAULT_FREQUENT_TOKENS
 
 
 def test_empty_corpus_gives_empty_lists():

@@ -110,7 +110,15 @@ def _learn_from_prepared_data(model: Path, config: RunConfig) -> Aligner:
     return learned
 
 
-def candidates(model: Model, source: SourceFile, target: TargetFile) -> None:
+def candidates(
+    model: Model,
+    source: SourceFile,
+    target: TargetFile,
+    *,
+    frequent: Annotated[
+        int, Option(min=1, help="Number of the most frequent target tokens, which are in every list.")
+    ] = 300,
+) -> None:
     """Learn candidate lists for faster search.
 
     Learns from sentence pairs, best those of training, and writes to the model's folder. `translate --candidates N`
@@ -124,7 +132,7 @@ def candidates(model: Model, source: SourceFile, target: TargetFile) -> None:
     system.require("translate")
     sources, targets = read_parallel_lines(source, target)
     tables = learn_candidate_tables(
-        system.source.ids(sources), system.target.ids(targets), len(system.source), len(system.target)
+        system.source.ids(sources), system.target.ids(targets), len(system.source), len(system.target), frequent
     )
     with locked(model):
         save_candidate_tables(model, tables)

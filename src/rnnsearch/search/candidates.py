@@ -30,8 +30,8 @@ CANDIDATES_FILE = "candidates.safetensors"
 """File name of the tables in a model folder."""
 MAX_CANDIDATES = 100
 """Translations stored per source token."""
-MAX_FREQUENT_TOKENS = 300
-"""Most frequent target tokens, which are in every list."""
+DEFAULT_FREQUENT_TOKENS = 300
+"""Number of the most frequent target tokens, which are in every list (Jean et al. 2015 use 15,000 to 50,000)."""
 MAX_TRAINING_PAIRS = 20_000_000
 """Limit of pairs of tokens to learn from; of a larger corpus, sentences at regular intervals are used."""
 EM_ITERATIONS = 4
@@ -90,7 +90,11 @@ class Columns:
 
 
 def learn_candidate_tables(
-    sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], source_size: int, target_size: int
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    source_size: int,
+    target_size: int,
+    num_frequent: int = DEFAULT_FREQUENT_TOKENS,
 ) -> dict[str, Tensor]:
     """Return the tables of candidate lists, learned from sentence pairs by IBM model 1 (Brown et al. 1993).
 
@@ -101,6 +105,7 @@ def learn_candidate_tables(
         targets: Token ids of the target sentences.
         source_size: Size of the source vocabulary.
         target_size: Size of the target vocabulary.
+        num_frequent: Number of the most frequent target tokens, which are in every list.
 
     Raises:
         RnnsearchError: There is no pair of tokens.
@@ -126,7 +131,7 @@ def learn_candidate_tables(
     translations[source_of_pair[selected], rank[rank < MAX_CANDIDATES]] = pairs[selected] % target_size
     target_tokens = np.concatenate([np.asarray(ids, np.int64) for ids in targets])
     frequency = np.bincount(target_tokens, minlength=target_size)
-    count = min(MAX_FREQUENT_TOKENS, np.count_nonzero(frequency))
+    count = min(num_frequent, np.count_nonzero(frequency))
     frequent = np.argsort(-frequency, kind="stable")[:count].astype(np.int32)
     return {"translations": torch.from_numpy(translations), "frequent": torch.from_numpy(frequent)}
 
