@@ -80,6 +80,30 @@ def test_terms_of_the_likelihood_have_no_effect_without_it(problems):
     assert problems({**tables, "preset": "scheduled-sampling"}, *terms) == []
 
 
+def test_generated_translations_need_a_source_and_attention_without_noise(problems):
+    tables = {"preset": "monotonic-small", "data": {"source": "de", "target": "en", "train": ["x.tsv", "|y.en"]}}
+    null = 'data.target_only="null"'
+    of_mrt = 'cannot be combined with objective.sequence.type = "mrt", which would translate empty sources; remove one'
+    assert problems(tables, 'objective.sequence={type="mrt",likelihood=1.0}', null) == [
+        'model.attention.normaliser: monotonic cannot be combined with objective.sequence.type = "mrt", whose '
+        "translations have no noise in attention and thus no gradient; remove one",
+        f'data.target_only: "null" {of_mrt}',
+    ]
+    assert problems(tables, 'objective.sequence={type="scheduled-sampling"}', null) == []
+
+
+def test_embeddings_of_one_vocabulary_can_be_shared_with_given_tokenizers(problems):
+    tables = {"preset": "small", "data": {"source": "de", "target": "en", "train": ["x.tsv"]}}
+    tied = ['model.tie="all"', "text.joint=unset"]
+    assert problems(tables, *tied) == [
+        'model.tie: "all" needs one vocabulary for both languages: set text.joint = true'
+    ]
+    assert problems(tables, *tied, 'text.tokenizers="runs/other"') == []
+    assert problems(tables, 'text.tokenizers="runs/other"', "text.vocabulary=500", "text.joint=true") == [
+        'text: `joint`, `vocabulary` have no effect with `tokenizers`; remove them (or set them to "unset")'
+    ]
+
+
 def test_reward_function_must_be_a_name_in_a_module(problems):
     tables = {"preset": "mrt", "data": {"source": "de", "target": "en", "train": ["x.tsv"]}}
     reward = 'objective.sequence.reward={type="function",function="overlap"}'

@@ -90,6 +90,14 @@ def test_tsv_without_tabs_is_rejected(tmp_path):
         list(read_rows(["a.en"], tmp_path))
 
 
+@pytest.mark.parametrize(("row", "got"), [("Hallo\thello", "2 columns"), ("a\tb\tc\td", "4 columns")])
+def test_tsv_of_other_languages_is_rejected(tmp_path, row, got):
+    """Columns have no names: a file with a column per language of another run would be read as other languages."""
+    (tmp_path / "a.tsv").write_text(f"{row}\n", encoding="utf-8")
+    with pytest.raises(DataError, match=rf"a.tsv:1: must have 3 columns, one per language .*; got {got}$"):
+        list(read_rows(["a.tsv"], tmp_path, num_texts=3))
+
+
 @pytest.mark.parametrize("spec", ["a|b|c", "a|", "|"])
 def test_malformed_spec_is_rejected(tmp_path, spec):
     with pytest.raises(DataError, match=r"must be written source_file\|target_file"):

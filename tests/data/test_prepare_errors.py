@@ -20,7 +20,7 @@ from tests.data.toys import PAIRS, beside, config, contents, write
     [
         ({"train": ["blank.en|blank.de"]}, "^no sentence pair is left for training in blank.en.blank.de: 2 of 2 pairs "
          "left out: 2 empty$"),
-        ({"train": ["none.en|none.de"]}, "for training in none.en.none.de: 0 of 0 pairs left out$"),
+        ({"train": ["none.en|none.de"]}, "^the training text must have at least one line; got none in none"),
         ({"dev_size": 60, "test_size": 60}, "60 dev, 60 test and some training pairs; got 100 pairs"),
         ({"dev": "nowhere.en|nowhere.de"}, r"nowhere\.en: no such file"),
         ({"alignments": ["nowhere.align"]}, r"nowhere\.align: no such file"),

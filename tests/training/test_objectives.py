@@ -10,7 +10,7 @@ import torch
 
 from rnnsearch.config import merge
 from rnnsearch.data.workers import Pool
-from rnnsearch.errors import Interrupted, ModelError, TrainingError
+from rnnsearch.errors import ConfigError, Interrupted, ModelError, TrainingError
 from rnnsearch.export import onnx
 from rnnsearch.export.engine_file import unsupported_reason
 from rnnsearch.systems.folder import load_system
@@ -117,6 +117,31 @@ def test_critic_has_a_learning_rate_and_is_left_out_of_other_warm_starts(learn, 
     recorder = learn("likelihood", max_updates=1, begin_from=str(tmp_path / "critic"))
     assert any("warm start" in message for message in recorder.messages)
     assert load_system(tmp_path / "likelihood").model.auxiliary is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_inherited"),
+    [({"samples": 2}, True), ({"reward": {"type": "chrf"}}, False), ({"critic_size": 5}, False)],
+)
+def test_critic_is_inherited_for_the_same_reward_and_size(learn, tmp_path, changes, is_inherited):
+    learn("critic", {"objective": {"sequence": ACTOR_CRITIC}}, max_updates=2)
+    sequence = {**ACTOR_CRITIC, "critic_updates": 0, **changes}
+    tables = {"objective": {"sequence": sequence}}
+    recorder = learn("next", tables, max_updates=1, begin_from=str(tmp_path / "critic"))
+    [message] = [message for message in recorder.messages if "warm start" in message]
+    assert ("new parameters are initialised as usual" in message) != is_inherited
+
+
+def test_warm_start_from_an_actor_without_one_is_rejected(learn, tmp_path):
+    learn("first", max_updates=1)
+    learn("actor", {"objective": {"sequence": GREEDY_ACTOR}}, max_updates=1, begin_from=str(tmp_path / "first"))
+    with pytest.raises(ConfigError, match=r"actor has an actor .* begin from the model that the actor was trained on"):
+        learn("second", max_updates=1, begin_from=str(tmp_path / "actor"))
+
+
+def test_random_start_is_reported(learn):
+    recorder = learn("random", {"objective": {"sequence": {"type": "mrt", "samples": 2}}}, max_updates=1)
+    assert "training.begin_from is not set, but mrt learns little from random translations" in recorder.messages
 
 
 def test_only_the_actor_and_its_critic_are_trained(learn, tmp_path):

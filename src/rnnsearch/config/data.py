@@ -584,7 +584,10 @@ class TextConfig(Table):
                 # The tokenizers of other languages are learned, but not together.
                 unused = [name for name in ("annotation", "joint", "side_min_count") if getattr(self, name)]
             if unused:
-                raise ValueError(f'`{min(unused)}` has no effect with `tokenizers`; remove it (or set it to "unset")')
+                names = ", ".join(f"`{name}`" for name in sorted(unused))
+                verb, them = ("has", "it") if len(unused) == 1 else ("have", "them")
+                advice = f'remove {them} (or set {them} to "unset")'
+                raise ValueError(f"{names} {verb} no effect with `tokenizers`; {advice}")
         if self.annotation is not None and set(self.types) != {"words"}:
             raise ValueError(f'`annotation` needs `type = "words"` on both sides; got {" and ".join(self.types)}')
         return self

@@ -182,7 +182,7 @@ def _check_tied_embeddings(model: ModelConfig, text: TextConfig) -> list[str]:
     elif size != model.embedding:
         must = f"model.decoder.{option} must equal model.embedding ({model.embedding})"
         messages.append(f"{tied}, so {must}; got {size}")
-    if model.tie == "all" and not text.joint:
+    if model.tie == "all" and not text.joint and text.tokenizers is None:
         messages.append('model.tie: "all" needs one vocabulary for both languages: set text.joint = true')
     return messages
 

@@ -315,6 +315,11 @@ def _trains_actor(config: RunConfig) -> bool:
     return isinstance(config.objective.sequence, GreedyActorOptions)
 
 
+def _generates(config: RunConfig) -> bool:
+    """Return True if the model is trained on translations that it generates from the sources."""
+    return config.objective.sequence is not None and config.objective.sequence.generates
+
+
 def _supports_actor(config: RunConfig) -> bool:
     """Return True if the decoder has one state vector that an actor can change."""
     decoder = config.translation.decoder
@@ -727,6 +732,18 @@ TRANSLATION_INVALID: tuple[Invalid, ...] = (
             and not isinstance(config.text.tokenizers, str)
         ),
         '"copied" needs one vocabulary for both languages (text.joint = true)',
+    ),
+    Invalid(
+        "model.attention.normaliser",
+        lambda config: _generates(config) and _normaliser_needs_noise(config),
+        "{model.attention.normaliser} cannot be combined with objective.sequence.type = "
+        '"{objective.sequence.type}", whose translations have no noise in attention and thus no gradient; remove one',
+    ),
+    Invalid(
+        "data.target_only",
+        lambda config: _generates(config) and config.data.target_only == "null",
+        '"null" cannot be combined with objective.sequence.type = "{objective.sequence.type}", which would translate '
+        "empty sources; remove one",
     ),
     Invalid(
         "objective.sequence.type",

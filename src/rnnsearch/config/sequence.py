@@ -87,6 +87,13 @@ class SequenceConfig(Options):
     """True if the method's loss is, in part, the likelihood of the references."""
     normalised: ClassVar[bool] = True
     """False if the model's scores of tokens are no log-probabilities."""
+    generates: ClassVar[bool] = True
+    """True if the loss is that of translations which the model generates from each source."""
+
+    @property
+    def needs_trained_model(self) -> bool:
+        """True if nothing but the model's translations is trained on from the start."""
+        return self.generates and self.likelihood == 0
 
 
 class RewardConfig(SequenceConfig):
@@ -187,6 +194,7 @@ class ScheduledSamplingOptions(SequenceConfig):
     """
 
     includes_likelihood: ClassVar[bool] = True
+    generates: ClassVar[bool] = False
     type: Literal["scheduled-sampling"] = "scheduled-sampling"
     decay: Annotated[DecayOptions, OneOf(DECAYS)] = LinearDecayOptions()
     """Probability that the decoder reads the reference's token, see below."""
@@ -269,6 +277,10 @@ class MixerOptions(PolicyGradientConfig):
     """Number of epochs per step."""
     step: Size = 3
     """Number of words, counted from the end of the reference, that REINFORCE takes over in each step."""
+
+    @property
+    def needs_trained_model(self) -> bool:
+        return super().needs_trained_model and self.cross_entropy_epochs == 0
 
 
 @SEQUENCES.register

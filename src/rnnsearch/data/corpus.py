@@ -187,6 +187,8 @@ def read_chunks(
             yield from _read_unit_chunks(base / names[0], reader, languages, chunk_rows)
             continue
         is_target_missing = requires_target and num_texts == 2 and not names[-1]
+        if len(names) == num_texts > 2 and not any(names):
+            raise DataError(f'training text must name at least one file; got "{spec}"')
         has_columns = len(names) == 1 and not arrays
         if not (has_columns or len(names) == num_texts) or not any(names) or is_target_missing:
             what = "a pair of text files" if num_texts == 2 else f"text files in {num_texts} languages"
@@ -270,18 +272,28 @@ class Chunk(NamedTuple):
         for number, line in enumerate(self.texts[0].split(b"\n"), self.first_line):
             # Further columns, such as identifiers and licences, are ignored.
             cells = line.split(b"\t", self.num_texts)[: self.num_texts]
-            has_one_column = bool(line) and len(cells) == 1
-            if number == 1 and has_one_column:  # probably a text file
-                what = "two text files"
-                wanted = "a source and a target with a tab between"
-                if self.num_texts != 2:
-                    what = "text files"
-                    wanted = f"{self.num_texts} columns with tabs between"
-                advice = f"{what} are written {spec_format(self.num_texts)}"
-                raise DataError(f"{self.path}:1: must have {wanted} ({advice}); got no tab")
+            if number == 1 and line:
+                self._require_columns(line.count(b"\t") + 1)
             padding = [b""] * (self.num_texts - len(cells))
             row = _decode_row((*cells, *padding), self.path, number)
+            has_one_column = bool(line) and len(cells) == 1
             yield row._replace(problem=row.problem or ONE_COLUMN) if has_one_column else row
+
+    def _require_columns(self, num_columns: int) -> None:
+        """Raise DataError if the first row of a TSV file does not have the columns of its languages."""
+        if self.num_texts == 2 and num_columns > 1:
+            return
+        if self.num_texts == num_columns:
+            return
+        wanted = f"{self.num_texts} columns, one per language in the order of data.source and data.target"
+        what = "text files"
+        if self.num_texts == 2:
+            wanted = "a source and a target with a tab between"
+            what = "two text files"
+        got = "no tab" if num_columns == 1 else f"{num_columns} columns"
+        raise DataError(
+            f"{self.path}:1: must have {wanted} ({what} are written {spec_format(self.num_texts)}); got {got}"
+        )
 
     def _add_links(self, row: Row, line: bytes) -> Row:
         location = f"{self.links_path}:{row.line}"

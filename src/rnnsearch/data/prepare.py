@@ -290,6 +290,8 @@ def _split_rows(corpus: _CorpusFiles, cleaned: CleanedText, tally: Tally, sizes:
     keys = cleaned.keys()
     is_unique = _find_unique(data, cleaned, keys, tally)
     if not is_unique.any():
+        if tally.read == 0:
+            raise DataError(f"the training text must have at least one line; got none in {corpus.facts['corpus']}")
         raise DataError(f"no sentence pair is left for training in {corpus.facts['corpus']}: {tally.summary()}")
     # Rows in one language cannot be held out.
     is_parallel = ~cleaned.rows_in_files(data.monolingual_files)

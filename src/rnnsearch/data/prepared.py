@@ -322,8 +322,8 @@ def _check_settings(folder: Path, facts: dict[str, Any], config: RunConfig) -> N
     now = dotted(data_settings(config))
     for path in sorted(before.keys() | now.keys()):
         if before.get(path) != now.get(path):
-            was = f"was prepared with {path} = {before.get(path)}"
-            raise DataError(f"{folder}: {was}; got {now.get(path)} (prepare the corpus again)")
+            was, got = ("unset" if value is None else value for value in (before.get(path), now.get(path)))
+            raise DataError(f"{folder}: was prepared with {path} = {was}; got {got} (prepare the corpus again)")
     for name, size in facts["inputs"].items():
         input_path = config.base / name
         if input_path.is_file() and input_path.stat().st_size != size:

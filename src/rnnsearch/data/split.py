@@ -114,7 +114,7 @@ def split(keys: SplitKeys, dev_size: int, test_size: int) -> Parts:
         if capacity >= total:
             wanted = f"enough distinct sentences for {dev_size} dev, {test_size} test and some training pairs"
             advice = "lower data.dev_size and data.test_size, or give data.dev and data.test"
-            raise DataError(f"the corpus must have {wanted}; got {total} pairs ({advice})")
+            raise DataError(f"the corpus must have {wanted}; got {total} pair{'s' * (total != 1)} ({advice})")
         capacity *= 8
     chosen_rows = np.array([candidate.row for candidate in chosen], dtype=np.int64)
     parts = np.where(keys.share_sentence(keys.sentences[chosen_rows]), LEFT_OUT, TRAIN).astype(np.uint8)

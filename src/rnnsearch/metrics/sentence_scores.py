@@ -9,6 +9,7 @@ Axes: N pairs of hypothesis and reference, T texts, L words of a text, G n-grams
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib import import_module
@@ -127,7 +128,9 @@ def user_scores(name: str, hypotheses: Sequence[str], references: Sequence[str])
         try:
             value = function(hypothesis, reference)
         except Exception as error:  # a user's function may raise anything
-            raise RnnsearchError(f"{name} failed with {type(error).__name__}: {error}") from error
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{frame.filename}:{frame.lineno}"
+            raise RnnsearchError(f"{name} failed with {type(error).__name__}: {error} ({where})") from error
         if not isinstance(value, Real) or not math.isfinite(value):
             raise RnnsearchError(f"{name} must return a finite number; got {value!r} for {hypothesis!r}")
         values.append(float(value))

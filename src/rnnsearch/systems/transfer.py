@@ -179,7 +179,9 @@ def _require_shape(
     name: str, tensor: Tensor, current: Mapping[str, Tensor], has_token_rows: bool, folder: Path
 ) -> None:
     """Raise ConfigError if a child's parameter has another shape, except for the number of rows of a mapped table."""
-    expected = tuple(current[name].shape) if name in current else "no such parameter"
+    if name not in current:
+        raise ConfigError([f"training.begin_from: {folder} has {name}, which this model does not have"])
+    expected = tuple(current[name].shape)
     actual = tuple(tensor.shape)
     if has_token_rows and isinstance(expected, tuple) and expected[1:] == actual[1:]:
         return

@@ -3,16 +3,17 @@
 Training calls `load_initial_weights` for a new run, and `load_teacher` whenever a run with
 `[objective.teacher]` starts or resumes.
 
-`training/run.py`, `training/run_folder.py` and `training/tasks.py` are the callers. Parameters are matched by name and
-must have equal shapes; `systems/transfer.py` assigns the rows of other tokens (`[training.transfer]`), and
-`systems/language_transfer.py` the modules of multi-way models. Tests: tests/training/test_teacher.py,
-tests/commands/test_inside.py, tests/properties/test_inside.py.
+Parameters are matched by name and must have equal shapes; `systems/transfer.py` assigns the rows of other tokens
+(`[training.transfer]`), and `systems/language_transfer.py` the modules of multi-way models. Tests:
+tests/training/test_teacher.py, tests/training/test_objectives.py, tests/commands/test_inside.py.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from rnnsearch.config import ModelConfig, RunConfig
 from rnnsearch.data.batch import Direction
@@ -35,6 +36,8 @@ from rnnsearch.utils.weights import copy_weights, named_weights
 
 AUXILIARY = "auxiliary."
 """Prefix of the names of parameters that only training reads."""
+REWARD_NETWORKS = tuple(f"{AUXILIARY}{name}." for name in ("actor_critic", "state_critic", "reward_baseline"))
+"""Prefixes of the names of critics and baselines, which predict rewards."""
 
 
 def load_initial_weights(system: System[Any]) -> list[str]:
@@ -48,6 +51,9 @@ def load_initial_weights(system: System[Any]) -> list[str]:
     """
     config = system.config
     messages = []
+    sequence = config.objective.sequence
+    if config.training.begin_from is None and sequence is not None and sequence.needs_trained_model:
+        messages.append(f"training.begin_from is not set, but {sequence.type} learns little from random translations")
     if config.training.begin_from is not None:
         messages.append(_load_begin_from(system, config.base / config.training.begin_from))
     if isinstance(system.model, TranslationModel) and system.model.language_model is not None:
@@ -121,6 +127,7 @@ def _load_begin_from(system: System[Any], folder: Path) -> str:
         must = f"must be a {' or '.join(kinds)} model, like this one"
         raise ConfigError([f"{path}: {must}; got a {trained.kind} model in {folder}"])
     require_same_arrays(path, system, trained)
+    _require_no_actor(system, trained, folder)
     if isinstance(system, MultiwaySystem):
         return transfer_languages(system, trained, folder)
     if system.config.training.transfer is not None:
@@ -128,13 +135,38 @@ def _load_begin_from(system: System[Any], folder: Path) -> str:
     if system.config.data.tag != trained.config.data.tag:
         tag = "no tag" if trained.config.data.tag is None else f'"{trained.config.data.tag}"'
         raise ConfigError([f"data.tag: must be that of {folder}, {tag}; got {system.config.data.tag or 'none'}"])
-    current = named_weights(system.model)
-    loaded = {}
-    for name, tensor in named_weights(trained.model).items():
-        # Another objective may have no use for what only training reads, such as a critic.
-        if name in current or not name.startswith(AUXILIARY):
-            loaded[name] = tensor
     languages = system.config.data.text_languages
     require_same_tokens(path, system, trained, languages)
     require_same_options(path, system, trained, folder)
-    return f"warm start from {folder}{copy_inherited(system, loaded, {}, folder)}"
+    return f"warm start from {folder}{copy_inherited(system, _inherited(system, trained), {}, folder)}"
+
+
+def _require_no_actor(system: System[Any], trained: System[Any], folder: Path) -> None:
+    """Raise ConfigError if a trained model has an actor and the new one has none."""
+    if getattr(trained.model, "actor", None) is not None and getattr(system.model, "actor", None) is None:
+        has = 'has an actor (objective.sequence.type = "greedy-actor"), which this run does not have'
+        raise ConfigError([f"training.begin_from: {folder} {has}; begin from the model that the actor was trained on"])
+
+
+def _inherited(system: System[Any], trained: System[Any]) -> dict[str, Tensor]:
+    """Return the parameters of a trained model that a new model starts from.
+
+    Parameters that only training reads are left out if the new objective does not have them. Critics and baselines are
+    left out if they have learned to predict another reward.
+    """
+    current = named_weights(system.model)
+    has_same_reward = _reward_options(system.config) == _reward_options(trained.config)
+    inherited = {}
+    for name, tensor in named_weights(trained.model).items():
+        is_unknown = name.startswith(AUXILIARY) and name not in current
+        is_of_other_reward = name.startswith(REWARD_NETWORKS) and not has_same_reward
+        if not (is_unknown or is_of_other_reward):
+            inherited[name] = tensor
+    return inherited
+
+
+def _reward_options(config: RunConfig) -> dict[str, Any]:
+    """Return the options that the parameters of critics and baselines depend on."""
+    sequence = config.objective.sequence
+    options = {} if sequence is None else sequence.model_dump()
+    return {name: options.get(name) for name in ("type", "reward", "baseline", "critic_size")}

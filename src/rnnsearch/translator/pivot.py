@@ -94,9 +94,9 @@ def _route(
             raise ModelError(f"the models only lead back into the source language ({ways}); choose it as the target")
         routes = onward
     if not routes:
-        names = [", ".join("-".join(direction) for direction in directions) for directions in (first, second)]
+        names = dict.fromkeys("-".join(direction) for direction in (*first, *second))
         through = " to ".join(code or "any language" for code in wanted)
-        raise ModelError(f"no directions of the models lead from {through}; they have {names[0]}, and {names[1]}")
+        raise ModelError(f"no directions of the models lead from {through}; they have {', '.join(names)}")
     if len(routes) > 1:
         found = ", ".join("-".join((*into, out[1])) for into, out in routes)
         raise ModelError(f"several directions lead through a third language ({found}); choose source, third and target")

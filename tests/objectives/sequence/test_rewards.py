@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -101,7 +102,9 @@ def test_error_of_a_user_function_names_the_option(metric, count):
     with pytest.raises(TrainingError) as error:
         wait()
     reward.close()
-    assert str(error.value) == "objective.sequence.reward.function: reward_metric:fails failed with KeyError: 'x'"
+    message = "objective.sequence.reward.function: reward_metric:fails failed with KeyError: 'x' ("
+    assert str(error.value).startswith(message)
+    assert re.search(r"reward_metric\.py:\d+\)$", str(error.value))
 
 
 def test_missing_user_function_is_an_error_before_training():

@@ -27,6 +27,7 @@ from rnnsearch.objectives.sequence.hypotheses import (
 )
 from rnnsearch.objectives.sequence.objective import CriticObjective, critic_statistics, reward_statistics
 from rnnsearch.objectives.sequence.rewards import Rewards
+from rnnsearch.search.constraints import NEVER_PRODUCED
 from rnnsearch.utils.tensors import at_least_fp32
 
 
@@ -57,7 +58,7 @@ class ActorCritic(CriticObjective):
         positions = hypotheses.positions()  # [M]
         ids = hypotheses.ids.flatten().index_select(0, positions)
         with torch.no_grad():
-            next_probs = token_logits(delayed_actor, hypotheses, batch, positions).softmax(1)  # [M, V]
+            next_probs = token_probs(token_logits(delayed_actor, hypotheses, batch, positions))  # [M, V]
             next_values = target_critic(batch.target, hypotheses.previous, positions)
             expected = (next_probs * next_values).sum(1)  # [M]
         values = networks.critic(batch.target, hypotheses.previous, positions)  # [M, V]
@@ -104,10 +105,16 @@ def token_logits(
     return at_least_fp32(model.output.logits(readout.index_select(0, positions)))
 
 
+def token_probs(logits: Float[Tensor, "M V"]) -> Float[Tensor, "M V"]:
+    """Return p(a | y_<t, x), which is 0 for tokens that are never sampled: their values Q(a) have no target."""
+    never = torch.tensor(sorted(NEVER_PRODUCED), device=logits.device)
+    return logits.index_fill(1, never, -torch.inf).softmax(1)
+
+
 def actor_losses(logits: Float[Tensor, "M V"], values: Float[Tensor, "M V"]) -> Float[Tensor, ""]:
     """Return - sum_a p(a) Q(a), summed over tokens; its gradient with respect to a score is - p(a) (Q(a) - V)."""
     with torch.no_grad():
-        probs = logits.softmax(1)
+        probs = token_probs(logits)
         expected = (probs * values).sum(1, keepdim=True)  # V = sum_a p(a) Q(a), [M, 1]
         slopes = probs * (expected - values)
     return with_gradient(-expected.sum(), logits, slopes)

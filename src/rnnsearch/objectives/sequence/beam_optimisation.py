@@ -243,7 +243,7 @@ def _continue(
     scores = at_least_fp32(model.output.logits(readout)).clone().view(B, K, -1)  # [B, K, V]
     scores[:, :, [PAD, BOS]] = -torch.inf
     totals = beam.totals.to(scores.dtype)
-    # Of an ended sentence any token, because the score of PAD is -inf.
+    # For a sentence that has ended, any token will do, because the score of PAD is -inf.
     gold = references[:, position].masked_fill(references[:, position] == PAD, EOS)
     slot = beam.is_reference.int().argmax(1)  # [B]
     reference_score = scores[torch.arange(B, device=slot.device), slot, gold]

@@ -129,7 +129,7 @@ class RewardObjective(GenerationObjective):
 
 
 class CriticObjective(RewardObjective):
-    """A method with a critic, which alone is trained at first."""
+    """A method with a critic. At first, only the critic is trained."""
 
     def before_update(self, update: int, epoch: float) -> None:
         super().before_update(update, epoch)
