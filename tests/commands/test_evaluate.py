@@ -221,3 +221,28 @@ def test_documents_are_scored_as_one_segment_each(cli, model, corpus, tmp_path):
     result = cli("evaluate", model, tmp_path / "en", tmp_path / "de", "--documents")
     assert (result.code, result.out) == (1, "")
     assert f"{tmp_path / 'en'}:3: must not be empty, which would end a document" in result.err
+
+
+def test_compare_prints_means_interval_and_p_of_several_runs(cli, tmp_path):
+    lines = {
+        "reference": ["the cat sees the old dog", "a bird sits under the tree", "the man reads a book at home"] * 4,
+        "good": ["the cat sees the old dog", "a bird sits under a tree", "the man reads a book at home"] * 4,
+        "better": ["the cat sees the old dog", "a bird sits under the tree", "the man reads a book at home"] * 4,
+        "poor": ["the cat saw an old dog", "a bird under a tree", "the man is at home"] * 4,
+    }
+    files = {name: tmp_path / f"{name}.en" for name in lines}
+    for name, path in files.items():
+        path.write_text("".join(f"{line}\n" for line in lines[name]), encoding="utf-8")
+    reference, good, better, poor = files.values()
+    result = cli("compare", reference, good, better, "--baseline", poor, "-o", tmp_path / "scores.json")
+    assert result.code == 0
+    assert re.match(
+        r"BLEU: \d+\.\d\d \(\d+\.\d\d to 100\.00, 2 runs\) against \d+\.\d\d \(1 run\): \+", result.lines[0]
+    )
+    assert "a system with one run says nothing about the difference between its seeds" in result.err
+    stored = json.loads((tmp_path / "scores.json").read_text(encoding="utf-8"))
+    assert [difference["name"] for difference in stored["differences"]] == ["BLEU", "chrF2"]
+    poor.write_text("one line\n", encoding="utf-8")
+    failed = cli("compare", reference, good, "--baseline", poor)
+    assert (failed.code, failed.out) == (1, "")
+    assert failed.err.count("\n") == 1 and f"{reference} and {poor} must have the same number of lines" in failed.err

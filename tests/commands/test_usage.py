@@ -16,7 +16,7 @@ from rnnsearch.config.options import MAX_INTEGER
 COMMANDS = [
     *("demo", "presets", "prepare", "train", "adapt", "lm", "report", "inspect"),
     *("translate", "score", "align", "plot", "dictionary"),
-    *("evaluate", "tune", "reranker", "calibrate", "candidates", "aligner", "contrast"),
+    *("evaluate", "tune", "reranker", "calibrate", "candidates", "aligner", "compare", "contrast"),
     *("ensemble", "extract", "prune", "import", "export"),
     *("data", "backtranslate", "distil", "synthesise", "filter"),
     "serve",

@@ -44,6 +44,7 @@ PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
     },
     "Evaluate and tune": {
         "evaluate": evaluate.evaluate,
+        "compare": evaluate.compare,
         "contrast": evaluate.contrast,
         "tune": evaluate.tune,
         "reranker": models.reranker,

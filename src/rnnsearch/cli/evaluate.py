@@ -1,4 +1,4 @@
-"""`rnnsearch evaluate`, `contrast`, `report`, `inspect`, `plot` and `tune`.
+"""`rnnsearch evaluate`, `compare`, `contrast`, `report`, `inspect`, `plot` and `tune`.
 
 The commands call `evaluation`, `inspect.py` and `metrics/plots`. Parameters and help texts are docs/commands.md, which
 a test compares. Tests: tests/commands/test_evaluate.py, tests/evaluation/test_tuning.py, tests/plots.
@@ -28,6 +28,7 @@ from rnnsearch.text.alignment_types import AlignedBy, Unit
 if TYPE_CHECKING:
     from rnnsearch.evaluation.assess import Assessment
     from rnnsearch.evaluation.tuning import Trial
+    from rnnsearch.metrics.run_bootstrap import RunsDifference
     from rnnsearch.search.options import SearchOptions
     from rnnsearch.text.alignments import Links
     from rnnsearch.text.several_sources import SourceText
@@ -196,6 +197,75 @@ def _record_on_card(model: Path, assessment: Assessment, test_set: str) -> None:
         record(model, assessment, test_set)
     except RnnsearchError as error:
         print_message(f"the scores were not added to the model card: {error}")
+
+
+@expand_groups
+def compare(
+    reference: Annotated[Path, Argument(help="References, one per line.", show_default=False)],
+    translations: Annotated[
+        list[Path],
+        Argument(help="Translations by each run of a system.", metavar="TRANSLATIONS...", show_default=False),
+    ],
+    *,
+    baseline: Annotated[
+        list[Path], Option(help="Translations by a run of the other system; once per run.", show_default=False)
+    ],
+    also: Annotated[
+        list[Path] | None, Option(help="Further references of the same sentences; can be given several times.")
+    ] = None,
+    language: Annotated[
+        str, Option(help="Target language, which selects BLEU's tokenizer for text without spaces.")
+    ] = "",
+    samples: Annotated[int, Option(min=40, max=100_000, help="Number of bootstrap samples.")] = 1000,
+    output: Annotated[Path | None, Option("-o", "--output", help="Write the result (JSON) to this file.")] = None,
+) -> None:
+    """Compare two systems, each trained several times.
+
+    Prints the mean BLEU and chrF of both systems, their difference with its 95% interval, and a p-value. The bootstrap
+    resamples sentences and runs, so that the difference between two seeds is not mistaken for one between systems.
+    """
+    from dataclasses import asdict
+
+    from rnnsearch.metrics.run_bootstrap import hierarchical_bootstrap
+    from rnnsearch.utils.files import require_writable_file, write_json
+
+    if output is not None:
+        require_writable_file(output)
+    files = (*translations, *baseline, *(also or []))
+    texts = [read_parallel_lines(reference, path) for path in files]
+    references = texts[0][0]
+    others = [lines for _, lines in texts]
+    first, second = len(translations), len(translations) + len(baseline)
+    differences = hierarchical_bootstrap(
+        others[:first],
+        others[first:second],
+        references,
+        samples=samples,
+        language=language,
+        more_references=others[second:],
+    )
+    for row in _comparison_rows(differences):
+        typer.echo(row)
+    if min(len(translations), len(baseline)) == 1:
+        print_message("a system with one run says nothing about the difference between its seeds")
+    if output is not None:
+        write_json(output, {"samples": samples, "differences": [asdict(difference) for difference in differences]})
+
+
+def _comparison_rows(differences: Sequence[RunsDifference]) -> list[str]:
+    """Return a line per metric: the mean and range of both systems' scores, the difference and its interval, and p."""
+    rows = []
+    for d in differences:
+        systems = []
+        for scores in (d.system, d.baseline):
+            spread = f" ({min(scores):.2f} to {max(scores):.2f}, {len(scores)} runs)" if len(scores) > 1 else " (1 run)"
+            systems.append(f"{sum(scores) / len(scores):.2f}{spread}")
+        low, high = d.interval
+        rows.append(
+            f"{d.name}: {systems[0]} against {systems[1]}: {d.difference:+.2f} [{low:+.2f}, {high:+.2f}], "
+            f"p = {d.p_value:.4f} ({d.signature})"
+        )
+    return rows
 
 
 @expand_groups
