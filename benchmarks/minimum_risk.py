@@ -35,8 +35,8 @@ from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.sequence.hypotheses import (
     LengthLimit,
     current_scorer,
-    draw_samples,
     group_by_length,
+    sample_translations,
     unroll_hypotheses,
     unscored,
     weighted_nll,
@@ -88,7 +88,7 @@ def make_functions(system: System, batch: Batch, args: argparse.Namespace) -> di
     model = system.model
     generation = Generation(system.target.join, LIMIT)
     objective = MinimumRisk(MinimumRiskOptions(samples=args.samples), Likelihood(), generation)
-    samples = draw_samples(current_scorer(model), batch, args.samples, 1, LIMIT)
+    samples = sample_translations(current_scorer(model), batch, args.samples, 1, LIMIT)
     hypotheses = join_per_sentence(unscored(batch.target.ids), samples, batch.sentences)
 
     def one_pass() -> None:
@@ -117,7 +117,7 @@ def make_functions(system: System, batch: Batch, args: argparse.Namespace) -> di
     return {
         "one pass": one_pass,
         "grouped pass": grouped_pass,
-        "drawing": lambda: draw_samples(current_scorer(model), batch, args.samples, 1, LIMIT),
+        "drawing": lambda: sample_translations(current_scorer(model), batch, args.samples, 1, LIMIT),
         "rewards": score,
         "update": update,
     }

@@ -104,6 +104,13 @@ def test_embeddings_of_one_vocabulary_can_be_shared_with_given_tokenizers(proble
     ]
 
 
+def test_directions_are_a_list_or_all(problems):
+    tables = {"preset": "multiway-small", "data": {"source": ["de", "fr"], "target": "en", "train": ["x.tsv"]}}
+    must = 'data.directions: must be "all" or a list of directions such as "de-en"; got \'some\''
+    assert problems(tables, "data.directions=some") == [must]
+    assert problems(tables, "data.directions=all") == []
+
+
 def test_reward_function_must_be_a_name_in_a_module(problems):
     tables = {"preset": "mrt", "data": {"source": "de", "target": "en", "train": ["x.tsv"]}}
     reward = 'objective.sequence.reward={type="function",function="overlap"}'

@@ -204,7 +204,7 @@ def compare(
     reference: Annotated[Path, Argument(help="References, one per line.", show_default=False)],
     translations: Annotated[
         list[Path],
-        Argument(help="Translations by each run of a system.", metavar="TRANSLATIONS...", show_default=False),
+        Argument(help="Translations by each run of a system.", show_default=False),
     ],
     *,
     baseline: Annotated[

@@ -177,9 +177,11 @@ def _model_rows(system: System[Any], path: Path) -> dict[str, str]:
             "In training": describe_training(system.model),
             **digest,
         }
+    name = "Languages"
     languages = f"{', '.join(config.data.sources)} → {config.data.target}"
     tasks = ", ".join(f"{task.name} ({ratio:g})" for task, ratio in task_ratios(config.data.tasks).items())
     if isinstance(system, MultiwaySystem):
+        name = "Directions"
         languages = ", ".join(direction.name for direction in system.directions)
         # All directions have the same components.
         system = system.select(system.directions[0])
@@ -187,7 +189,7 @@ def _model_rows(system: System[Any], path: Path) -> dict[str, str]:
     if config.text.types != ("words", "words"):
         text_types += ", joint" if config.text.joint else ", separate"
     return {
-        "Languages": languages,
+        name: languages,
         **({"Further tasks (ratio)": tasks} if tasks else {}),
         "Parameters": parameters,
         "Vocabulary": _vocabularies(system, text_types),

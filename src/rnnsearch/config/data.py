@@ -12,7 +12,7 @@ import re
 from itertools import permutations
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PlainValidator, field_validator, model_validator
 
 from rnnsearch.config.options import (
     LANGUAGE,
@@ -222,6 +222,13 @@ StreamName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 """Name of a stream of arrays, which is part of the names of files."""
 
 
+def _list_or_all(value: object) -> object:
+    """Raise ValueError if `data.directions` is neither a list nor "all", instead of an error per possible type."""
+    if not isinstance(value, list) and value not in ("all", None):
+        raise ValueError('must be "all" or a list of directions such as "de-en"')
+    return value
+
+
 class DataConfig(Table):
     """`[data]`: the corpus. Paths are relative to the run file."""
 
@@ -233,7 +240,7 @@ class DataConfig(Table):
     target: Language
     """Target language code. Files of the data split use these codes as suffixes, and `zh`, `ja`,
     `th`, `lo`, `km` and `my` select a suitable BLEU tokenizer."""
-    directions: list[str] | Literal["all"] | None = None
+    directions: Annotated[list[str] | Literal["all"], BeforeValidator(_list_or_all)] | None = None
     """Directions of a [multi-way model](multilingual.md) between any two of its languages, such as `["de-en",
     "en-fr"]`, or `"all"` for each direction that has training text. By default, each source language into the
     target."""

@@ -1,6 +1,6 @@
 """Tasks of a multi-way model in addition to translation: autoencoding and language modelling (Luong et al. 2016).
 
-A task is a `Direction`: that of autoencoding reads a copy of its target, `en@copy`, as a stream of its own, because
+A task is a `Direction`: that of autoencoding reads a copy of its target, `en@copy`, as a separate stream, because
 the copy may have a tag and another random segmentation; that of language modelling has no source. `training/run.py`
 makes batches of the rows that `task_rows` returns. Tests: tests/data/test_mixed_batches.py,
 tests/training/test_tasks.py.

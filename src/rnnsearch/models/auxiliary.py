@@ -1,7 +1,6 @@
-"""Parameters that only training uses: those of the fertility penalty and of REINFORCE baselines.
+"""Parameters that only training uses: those of the fertility penalty, of REINFORCE baselines and of critics.
 
-`translation_model.py` creates `Auxiliary` if `[objective]` needs it; `objectives/attention_penalties.py`,
-`objectives/reinforce.py` and `objectives/sequence/reinforce.py` read it. Its parameters are in the checkpoint under
+`translation_model.py` creates `Auxiliary` if `[objective]` needs it. Its parameters are in the checkpoint under
 `auxiliary`, but no translation reads them. To add a baseline, declare its options in `config/objective.py` (of hard
 attention) or `config/sequence.py` (of sampled translations) and implement a subclass of `Baseline` or `RewardBaseline`
 here.

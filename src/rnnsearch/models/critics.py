@@ -1,8 +1,8 @@
 """Critics: the critic of actor-critic training with its delayed copies, and that of an actor in the decoder.
 
-`systems/translation.py` (`build`) adds them to `model.auxiliary`; `objectives/sequence/actor_critic.py` and
-`greedy_actor.py` read them. Their parameters are in checkpoints and model folders under `auxiliary`, but no translation
-reads them. Tests: tests/objectives/sequence/test_actor_critic.py, test_greedy_actor.py.
+`systems/translation.py` (`build`) adds them to `model.auxiliary`. Their parameters are in checkpoints and model folders
+under `auxiliary`, but no translation reads them. Tests: tests/objectives/sequence/test_actor_critic.py and
+test_greedy_actor.py.
 
 Axes: B sentences, K hypotheses per sentence, N = B * K rows, I target positions, M tokens of all rows, V vocabulary,
 Z state and context.

@@ -20,7 +20,7 @@ class MultiwayLikelihood(Objective[MultiwayModel]):
     """The likelihood of the bilingual model of each batch's direction."""
 
     likelihood: Likelihood
-    """Objective of all directions, without state of its own (`after_update`)."""
+    """Objective of all directions, without a state (`after_update`)."""
 
     def __call__(self, model: MultiwayModel, batch: Batch, rng: BatchRng | None) -> Loss:
         # Penalties are on attention, which language modelling has none of.

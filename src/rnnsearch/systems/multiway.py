@@ -277,11 +277,13 @@ def _build(
             if source in sources:
                 continue
             common = {name: module for name, module in sources[first_source].items() if name in shared}
-            own = source_modules(make(source, first_target)) if len(common) < len(sources[first_source]) else {}
-            own = {name: module for name, module in own.items() if name not in shared}
-            sources[source] = {**own, **common}
+            separate = {}
+            if len(common) < len(sources[first_source]):
+                modules = source_modules(make(source, first_target))
+                separate = {name: module for name, module in modules.items() if name not in shared}
+            sources[source] = {**separate, **common}
             if seed is not None:
-                fill(nn.ModuleList(own.values()), _language_seed(seed, "source", source))
+                fill(nn.ModuleList(separate.values()), _language_seed(seed, "source", source))
         if target not in targets and options.sharing.decoders == "all":
             targets[target] = targets[first_target]
         elif target not in targets:

@@ -143,7 +143,7 @@ def test_perfect_critic_gives_the_exact_gradient_of_the_expected_reward(actor, p
     monkeypatch.setattr(actor_critic_networks(actor).critic, "forward", exact_critic(actor, batch))
     expected = [torch.zeros_like(p) for p in actor_parameters(actor)]
     for tokens, log_prob in zip(translations, log_probs.detach(), strict=True):
-        monkeypatch.setattr(actor_critic, "draw_samples", lambda *_, tokens=tokens: hypotheses_of([tokens]))
+        monkeypatch.setattr(actor_critic, "sample_translations", lambda *_, tokens=tokens: hypotheses_of([tokens]))
         total, _ = objective().sequence_loss(actor, batch, 1)
         losses = gradients(total, actor_parameters(actor))
         # The loss is minus the reward.
@@ -155,7 +155,7 @@ def test_perfect_critic_gives_the_exact_gradient_of_the_expected_reward(actor, p
 
 def test_targets_and_losses_are_those_of_the_paper(actor, pairs, monkeypatch):
     sampled = hypotheses_of([[4, EOS], [5, 6, 4]])
-    monkeypatch.setattr(actor_critic, "draw_samples", lambda *_: sampled)
+    monkeypatch.setattr(actor_critic, "sample_translations", lambda *_: sampled)
     method = objective(lambda_c=0.3)
     method.before_update(2, 0.0)
     total, statistics = method.sequence_loss(actor, pairs, 1)
@@ -189,7 +189,7 @@ def test_targets_and_losses_are_those_of_the_paper(actor, pairs, monkeypatch):
 def test_critic_learns_the_exact_values_from_its_own_targets(actor, pairs, monkeypatch):
     """A table of known values: Q of every token after every prefix of translations of two words, per reference."""
     translations = [[EOS], *([word, EOS] for word in WORDS), *([*words] for words in product(WORDS, repeat=2))]
-    monkeypatch.setattr(actor_critic, "draw_samples", lambda *_: hypotheses_of(translations, sentences=2))
+    monkeypatch.setattr(actor_critic, "sample_translations", lambda *_: hypotheses_of(translations, sentences=2))
     critic = actor_critic_networks(actor).critic
     generator = torch.Generator().manual_seed(1)
     for parameter in critic.parameters():

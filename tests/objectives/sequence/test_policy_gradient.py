@@ -11,7 +11,7 @@ from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.sequence import hypotheses as hypotheses_module
 from rnnsearch.objectives.sequence import policy_gradient
-from rnnsearch.objectives.sequence.hypotheses import current_scorer, draw_n_best, draw_samples, group_by_length
+from rnnsearch.objectives.sequence.hypotheses import current_scorer, group_by_length, sample_translations, search_n_best
 from rnnsearch.objectives.sequence.policy_gradient import MinimumRisk
 from rnnsearch.objectives.sequence.rewards import SentenceBleu
 from rnnsearch.text.vocabulary import EOS
@@ -50,7 +50,7 @@ def test_minimum_risk_over_all_translations_has_the_gradient_of_the_expected_ris
     with torch.no_grad():
         log_probs = drawn.log_probs.clone()
         log_probs[:, 0] = differentiable_log_probs(model, drawn, memories).float()
-    monkeypatch.setattr(policy_gradient, "draw_samples", lambda *_: drawn._replace(log_probs=log_probs))
+    monkeypatch.setattr(policy_gradient, "sample_translations", lambda *_: drawn._replace(log_probs=log_probs))
 
     objective = MinimumRisk(MinimumRiskOptions(alpha=alpha), Likelihood(), GENERATION)
     loss = objective(model, batch, BatchRng(1))
@@ -67,7 +67,7 @@ def test_minimum_risk_over_all_translations_has_the_gradient_of_the_expected_ris
 def test_samples_have_the_log_probabilities_of_a_forced_pass(make, batches):
     model = restrict_vocabulary(make())
     batch = batches([0, 1, 2])
-    hypotheses = draw_samples(current_scorer(model), batch, 4, 1, GENERATION.limit)
+    hypotheses = sample_translations(current_scorer(model), batch, 4, 1, GENERATION.limit)
     assert len(hypotheses.ids) == 12
     forced = differentiable_log_probs(model, hypotheses, model.encode(batch.sources))
     torch.testing.assert_close(hypotheses.log_probs.sum(1).double(), forced.detach(), rtol=1e-4, atol=1e-5)
@@ -80,7 +80,7 @@ def test_samples_follow_the_distribution_of_the_model(make, batches):
     every = hypotheses_of(translations)
     probabilities = differentiable_log_probs(model, every, model.encode(batch.sources)).exp().detach().numpy()
     assert probabilities.sum() == pytest.approx(1.0)
-    samples = draw_samples(current_scorer(model), batch, 4000, 1, GENERATION.limit)
+    samples = sample_translations(current_scorer(model), batch, 4000, 1, GENERATION.limit)
     index = {tuple(tokens): n for n, tokens in enumerate(translations)}
     counts = np.zeros(len(translations))
     for tokens, mask in zip(samples.ids.tolist(), samples.mask.tolist(), strict=True):
@@ -124,7 +124,7 @@ def test_likelihood_weight_adds_the_loss_of_the_references(make, batches):
 def test_n_best_candidates_are_those_of_beam_search(make, batches):
     model = restrict_vocabulary(make())
     batch = batches([0])
-    best = draw_n_best(current_scorer(model), batch, 4, GENERATION.limit)
+    best = search_n_best(current_scorer(model), batch, 4, GENERATION.limit)
     every = hypotheses_of(all_translations())
     log_probs = differentiable_log_probs(model, every, model.encode(batch.sources)).detach()
     assert best.log_probs.sum(1).max() <= log_probs.max() + 1e-5

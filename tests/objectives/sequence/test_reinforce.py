@@ -12,7 +12,7 @@ from rnnsearch.data.batch import Stream
 from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.sequence import reinforce
-from rnnsearch.objectives.sequence.hypotheses import current_scorer, draw_n_best, draw_samples
+from rnnsearch.objectives.sequence.hypotheses import current_scorer, sample_translations, search_n_best
 from rnnsearch.objectives.sequence.objective import NUM_REWARDS, REWARD_SUM
 from rnnsearch.objectives.sequence.reinforce import Mixer, SequenceReinforce, mixer_delta
 from rnnsearch.objectives.sequence.rewards import SentenceBleu
@@ -72,7 +72,7 @@ def mean_gradient(model, objective, batch, translations, probabilities, monkeypa
     """Return the mean of the objective's gradient over samples with these probabilities."""
     total = 0.0
     for tokens, probability in zip(translations, probabilities.tolist(), strict=True):
-        monkeypatch.setattr(reinforce, "draw_samples", lambda *_, tokens=tokens: hypotheses_of([tokens]))
+        monkeypatch.setattr(reinforce, "sample_translations", lambda *_, tokens=tokens: hypotheses_of([tokens]))
         total = total + probability * gradient(model, objective(model, batch, BatchRng(1)).total)
     return total
 
@@ -129,29 +129,21 @@ def test_mixer_has_the_gradient_of_the_prefix_and_of_the_expected_reward(make, b
 def test_samples_continue_the_prefix_of_the_reference(make, batches):
     model = restrict_vocabulary(make())
     batch = batches([0, 1])
-    for draw in (
-        lambda prefixes: draw_samples(current_scorer(model), batch, 50, 1, GENERATION.limit, prefixes),
-        lambda prefixes: draw_n_best(current_scorer(model), batch, 1, GENERATION.limit, prefixes),
-    ):
-        words = draw([[5], [6, 4]]).words()
+    scorer = current_scorer(model)
+    prefixes = [[5], [6, 4]]
+    samples = sample_translations(scorer, batch, 50, 1, GENERATION.limit, prefixes)
+    for hypotheses in (samples, search_n_best(scorer, batch, 1, GENERATION.limit, prefixes)):
+        words = hypotheses.words()
         half = len(words) // 2
         assert all(row[:1] == [5] for row in words[:half])
         assert all(row[:2] == [6, 4] for row in words[half:])
-    assert (
-        len(
-            {
-                tuple(row)
-                for row in draw_samples(current_scorer(model), batch, 50, 1, GENERATION.limit, [[5], [6, 4]]).words()
-            }
-        )
-        > 4
-    )
+    assert len({tuple(row) for row in samples.words()}) > 4
 
 
 def test_samples_after_a_prefix_follow_the_distribution_of_the_model(make, batches):
     model = restrict_vocabulary(make())
     batch = batches([0])
-    samples = draw_samples(current_scorer(model), batch, 4000, 1, GENERATION.limit, [[5]])
+    samples = sample_translations(current_scorer(model), batch, 4000, 1, GENERATION.limit, [[5]])
     translations = continuations([5])
     log_p = differentiable_log_probs(model, hypotheses_of(translations), model.encode(batch.sources))
     probabilities = log_p.detach().softmax(0)
@@ -255,7 +247,7 @@ def test_self_critical_weights_vanish_if_the_sample_is_the_greedy_translation(ma
     model = make_reinforced(make, "self-critical")
     batch = batches([0, 1])
     monkeypatch.setattr(
-        reinforce, "draw_samples", lambda scorer, batch, _K, _seed, *rest: draw_n_best(scorer, batch, 1, *rest)
+        reinforce, "sample_translations", lambda scorer, batch, _K, _seed, *rest: search_n_best(scorer, batch, 1, *rest)
     )
     loss = SequenceReinforce(options_of(), Likelihood(), GENERATION)(model, batch, BatchRng(1))
     assert float(gradient(model, loss.total).abs().max()) == 0.0

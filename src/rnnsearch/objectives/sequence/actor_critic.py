@@ -21,8 +21,8 @@ from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.sequence.hypotheses import (
     Hypotheses,
     current_scorer,
-    draw_samples,
     reference_words,
+    sample_translations,
     unroll_hypotheses,
 )
 from rnnsearch.objectives.sequence.objective import CriticObjective, critic_statistics, reward_statistics
@@ -53,7 +53,7 @@ class ActorCritic(CriticObjective):
         target_critic = networks.critic if self._is_first else networks.target_critic
 
         scorer = current_scorer(delayed_actor)
-        hypotheses = draw_samples(scorer, batch, self.options.samples, seed, self.generation.limit)
+        hypotheses = sample_translations(scorer, batch, self.options.samples, seed, self.generation.limit)
         token_rewards = self.start_token_rewards(hypotheses, batch)
         positions = hypotheses.positions()  # [M]
         ids = hypotheses.ids.flatten().index_select(0, positions)

@@ -1,7 +1,7 @@
 """Translations that the model generates during training, and passes over them with gradients.
 
-`draw_samples` and `draw_n_best` search without gradients or dropout, like `rnnsearch translate`; `unroll_hypotheses`
-runs the model over their K translations per sentence with one memory per sentence.
+`sample_translations` and `search_n_best` search without gradients or dropout, like `rnnsearch translate`;
+`unroll_hypotheses` runs the model over their K translations per sentence with one memory per sentence.
 
 Samples depend only on the source, the seed and the model, so that a batch may be split. Tests:
 tests/objectives/sequence/test_policy_gradient.py.
@@ -112,7 +112,7 @@ def current_scorer(model: TranslationModel) -> Scorer:
     return fastest_scorer(model, "fp32").scorer
 
 
-def draw_samples(
+def sample_translations(
     scorer: Scorer,
     batch: Batch,
     samples: int,
@@ -144,7 +144,7 @@ def draw_samples(
     return pad_hypotheses(groups, samples).to(batch.target.ids.device)
 
 
-def draw_n_best(
+def search_n_best(
     scorer: Scorer,
     batch: Batch,
     count: int,

@@ -42,7 +42,7 @@ class Generation(NamedTuple):
 
 
 class SequenceObjective(Objective[TranslationModel]):
-    """A method that trains on the model's own tokens."""
+    """A method that trains on tokens which the model generates."""
 
     component: ClassVar[type[SequenceConfig]]
     """The declaration of the method, set by `@implements`."""

@@ -21,10 +21,10 @@ from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.sequence.hypotheses import (
     Hypotheses,
     current_scorer,
-    draw_n_best,
-    draw_samples,
     forced_log_probs,
     group_by_length,
+    sample_translations,
+    search_n_best,
     unroll_hypotheses,
     unscored,
     weighted_nll,
@@ -51,7 +51,7 @@ class MinimumRisk(RewardObjective):
         memories = model.encode(batch.sources)
         references = unscored(batch.target.ids)
         references = references._replace(log_probs=forced_log_probs(model, references, memories))
-        hypotheses = join_per_sentence(references, self._draw(model, batch, seed), batch.sentences)
+        hypotheses = join_per_sentence(references, self._generate(model, batch, seed), batch.sentences)
         rewards = self.start_rewards(hypotheses, batch)
         in_set = distinct_rows(hypotheses, batch.sentences)
         groups = group_by_length(without_rows(hypotheses, ~in_set.flatten()), batch.sentences)
@@ -67,12 +67,12 @@ class MinimumRisk(RewardObjective):
             losses.append(weighted_nll(model, group.hypotheses, readout, token_weights))
         return torch.stack(losses).sum(), reward_statistics(1.0 - risks[:, 1:])
 
-    def _draw(self, model: TranslationModel, batch: Batch, seed: int) -> Hypotheses:
+    def _generate(self, model: TranslationModel, batch: Batch, seed: int) -> Hypotheses:
         options: MinimumRiskOptions = self.options
         scorer = current_scorer(model)
         if options.candidates == "samples":
-            return draw_samples(scorer, batch, options.samples, seed, self.generation.limit)
-        return draw_n_best(scorer, batch, options.samples, self.generation.limit)
+            return sample_translations(scorer, batch, options.samples, seed, self.generation.limit)
+        return search_n_best(scorer, batch, options.samples, self.generation.limit)
 
 
 def join_per_sentence(first: Hypotheses, second: Hypotheses, sentences: int) -> Hypotheses:

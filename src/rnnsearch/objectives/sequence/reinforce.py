@@ -24,9 +24,9 @@ from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.sequence.hypotheses import (
     Hypotheses,
     current_scorer,
-    draw_n_best,
-    draw_samples,
     reference_words,
+    sample_translations,
+    search_n_best,
     unroll_hypotheses,
     weighted_nll,
 )
@@ -50,7 +50,7 @@ class SequenceReinforce(RewardObjective):
         L = -1/K sum_k sum_i (r(y_k) - b_i) log p(y_ki | y_k<i, x)
 
     for K samples y_k of a sentence with rewards r. The mean of its gradient is the gradient of -E r(y) for every
-    baseline b_i that does not depend on y_ki or later tokens. A baseline's own loss is added.
+    baseline b_i that does not depend on y_ki or later tokens. The baseline's loss is added.
     """
 
     def __init__(self, options: PolicyGradientConfig, likelihood: Likelihood, generation: Generation) -> None:
@@ -62,11 +62,11 @@ class SequenceReinforce(RewardObjective):
         prefixes = self._prefixes(batch)
         limit = self.generation.limit
         scorer = current_scorer(model)
-        hypotheses = draw_samples(scorer, batch, self.samples, seed, limit, prefixes)
+        hypotheses = sample_translations(scorer, batch, self.samples, seed, limit, prefixes)
         wait_for_rewards = self.start_rewards(hypotheses, batch)
         wait_for_greedy = None
         if self.uses_greedy:
-            wait_for_greedy = self.start_rewards(draw_n_best(scorer, batch, 1, limit, prefixes), batch)
+            wait_for_greedy = self.start_rewards(search_n_best(scorer, batch, 1, limit, prefixes), batch)
         readout = unroll_hypotheses(model, hypotheses, model.encode(batch.sources)).readout  # [N, I, R]
 
         is_sampled = hypotheses.mask & self._follows_prefix(hypotheses, prefixes)  # [N, I]
