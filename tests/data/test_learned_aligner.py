@@ -137,6 +137,20 @@ def test_aligner_learned_later_equals_one_learned_at_once(tmp_path, links):
     assert reopened.aligner is not None and not aligner_text.is_pending(reopened)
 
 
+def test_pairs_that_a_killed_process_left_are_removed(tmp_path):
+    """Found by tests/stress/kills.py: a run resumed after the aligner was stored kept them forever."""
+    write(tmp_path, "train", rows())
+    data = prepare(config(tmp_path, train=["train.en|train.de"], dev_size=2), tmp_path / "data", learn_aligner=False)
+    pairs = {path: path.read_bytes() for path in aligner_text.paths(data.folder, ["en", "de"])}
+    assert not aligner_text.has_learned_pairs(data)
+    aligner_text.learn_pending(data)
+    for path, content in pairs.items():
+        path.write_bytes(content)
+    assert aligner_text.has_learned_pairs(data)
+    assert aligner_text.learn_pending(data) is not None
+    assert not any(path.exists() for path in pairs) and not aligner_text.has_learned_pairs(data)
+
+
 def test_aligner_that_the_training_text_needs_is_learned_at_once(tmp_path):
     spec = write(tmp_path, "train", [row[:2] for row in rows()])
     guided = config(tmp_path, train=[spec], dev_size=2, test_size=2, alignments="aligner")

@@ -114,6 +114,12 @@ def find_prepared(model: Path, config: RunConfig) -> Path | None:
     return None
 
 
+def has_learned_pairs(prepared: Prepared) -> bool:
+    """Return True if the pairs are still stored although the aligner has been learned from them."""
+    has_pairs = any(file.is_file() for file in paths(prepared.folder, prepared.facts["sides"]))
+    return has_pairs and not is_pending(prepared)
+
+
 def learn_pending(prepared: Prepared) -> Aligner | None:
     """Learn the aligner of prepared data if it is pending, store it there, and return the data's aligner, if any.
 

@@ -201,7 +201,8 @@ def _complete_aligners(outputs: Sequence[OutputFolder], prepared: Prepared, repo
         Interrupted: After Ctrl-C; a resumed run learns it.
     """
     incomplete = [o for o in outputs if (o.folder / WEIGHTS).is_file() and not (o.folder / aligner.FOLDER).is_dir()]
-    if not incomplete:
+    # A process that was killed after learning may have left the pairs, which are removed then.
+    if not incomplete and not aligner_text.has_learned_pairs(prepared):
         return
     if aligner_text.is_pending(prepared):
         reporter.message("learning the word aligner")
