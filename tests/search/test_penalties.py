@@ -11,8 +11,10 @@ import torch
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.beam import beam_search, greedy_search
 from rnnsearch.search.decode import decode_all, make_sources
+from rnnsearch.search.hypothesis import make_hypothesis
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.ranking import LENGTH_NORMS, Ranking
+from rnnsearch.text.vocabulary import EOS
 from rnnsearch.translator.translator import Translator
 from tests.untrained import BAHDANAU, untrained
 
@@ -94,3 +96,12 @@ def test_ranking_comes_from_the_models_config():
     [found] = translator.n_best(["the dog sees"])
     [scored] = translator.score(["the dog sees"], [found[0].text])
     assert scored.score == pytest.approx(plain_score(scored.log_prob, scored.attention, *own.values()), rel=1e-5)
+
+
+def test_log_probability_that_overflows_stays_finite(recwarn):
+    """A damaged engine file may have enormous finite weights."""
+    scores = np.full(3, -3e38, dtype=np.float32)
+    hypothesis = make_hypothesis(np.array([5, 6, EOS]), scores, {}, True, Ranking())
+    assert hypothesis.log_prob == float(np.finfo(np.float32).min)
+    assert np.isfinite(hypothesis.score)
+    assert not recwarn.list

@@ -47,6 +47,8 @@ class Hypothesis:
         return next(iter(self.attention.values()), None)
 
 
+MIN_LOG_PROB = float(np.finfo(np.float32).min)
+"""Minimum log-probability of a hypothesis, which has no infinity in JSON."""
 EMPTY = Hypothesis(ids=(), score=0.0, log_prob=0.0, token_scores=(), attention={}, finished=True)
 """Translation of an empty sentence, which is not searched."""
 BLOCKED = replace(EMPTY, finished=False)
@@ -57,8 +59,10 @@ def make_hypothesis(
     tokens: Array, scores: Array, attention: dict[str, NDArray[np.float32]], finished: bool, ranking: Ranking
 ) -> Hypothesis:
     """Return a hypothesis of scored tokens [I], the last of which is EOS if it is `finished`, and scores in float32."""
-    # Sequential summation in float32 is what the beam does, so that both agree to the last bit.
-    log_prob = float(np.cumsum(scores, dtype=np.float32)[-1])
+    # Sequential summation in float32 is what the beam does, so that both agree to the last bit. Scores of a model with
+    # enormous weights may overflow.
+    with np.errstate(over="ignore"):
+        log_prob = max(float(np.cumsum(scores, dtype=np.float32)[-1]), MIN_LOG_PROB)
     return Hypothesis(
         ids=tuple(tokens[: len(tokens) - finished].tolist()),
         score=float(ranking.score(log_prob, len(scores), ranking.coverage(attention))),
