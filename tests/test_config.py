@@ -30,9 +30,9 @@ MULTIWAY = {
 @pytest.mark.parametrize(
     ("setting", "message"),
     {
-        'data.directions=["de-es"]': "data: `directions` must be one of de-fr, de-en, fr-de, fr-en, en-de, en-fr",
-        'data.directions=["de-en", "de-en"]': "data: `directions` must be different from each other; got de-en twice",
-        "data.directions=[]": "data: `directions` must have at least one direction; got none",
+        'data.directions=["de-es"]': "data.directions: must be one of de-fr, de-en, fr-de, fr-en, en-de, en-fr",
+        'data.directions=["de-en", "de-en"]': "data.directions: must be different from each other; got de-en twice",
+        "data.directions=[]": "data.directions: must have at least one direction; got none",
         'training.batch.shuffle="once"': "training.batch.temperature: cannot be combined with",
         'model.tie="all"': 'model.tie: must be "none" or "target" for a multi-way model',
         "data.tag='<0x04>'": 'model.kind = "multiway": cannot be combined with data.tag; remove one',
@@ -106,7 +106,7 @@ def test_embeddings_of_one_vocabulary_can_be_shared_with_given_tokenizers(proble
 
 def test_directions_are_a_list_or_all(problems):
     tables = {"preset": "multiway-small", "data": {"source": ["de", "fr"], "target": "en", "train": ["x.tsv"]}}
-    must = 'data.directions: must be "all" or a list of directions such as "de-en"; got \'some\''
+    must = 'data.directions: must be "all" or a list of directions such as "de-en"; got "some"'
     assert problems(tables, "data.directions=some") == [must]
     assert problems(tables, "data.directions=all") == []
 
@@ -114,7 +114,7 @@ def test_directions_are_a_list_or_all(problems):
 def test_reward_function_must_be_a_name_in_a_module(problems):
     tables = {"preset": "mrt", "data": {"source": "de", "target": "en", "train": ["x.tsv"]}}
     reward = 'objective.sequence.reward={type="function",function="overlap"}'
-    assert problems(tables, reward) == ["objective.sequence.reward.function: must be \"module:name\"; got 'overlap'"]
+    assert problems(tables, reward) == ['objective.sequence.reward.function: must be "module:name"; got "overlap"']
 
 
 def test_all_problems_are_reported_with_their_paths():
@@ -135,11 +135,11 @@ def test_all_problems_are_reported_with_their_paths():
         "search": {"beam": 5.0},
     }
     assert problems(tables) == [
-        "data.source: must be a language code such as en, de or pt-BR; got 'English'",
+        'data.source: must be a language code such as en, de or pt-BR; got "English"',
         'data.dev_siz: unknown option (did you mean "dev_size"?)',
         'text.type: must be one of words, bpe, unigram, characters; got "bpf" (did you mean "bpe"?)',
         "text.vocabulary: must be greater than or equal to 8; got 7",
-        "model.embedding: must be a valid integer; got '256'",
+        'model.embedding: must be a valid integer; got "256"',
         'model.encoder.sise: unknown option (did you mean "size"?)',
         'model.attention.scor: unknown option (did you mean "score"?)',
         'model.tie: must be one of none, target, all; got "both"',
@@ -148,7 +148,7 @@ def test_all_problems_are_reported_with_their_paths():
         "training.max_minutes: must be a finite number; got nan",
         "training.label_smoothing: must be less than 1; got 1.0",
         "training.clip_norm: must be greater than 0; got -1",
-        "training.dev_bleu: must be a valid boolean; got 'yes'",
+        'training.dev_bleu: must be a valid boolean; got "yes"',
         "search.beam: must be a valid integer; got 5.0",
         'trainig: unknown option (did you mean "training"?)',
     ]

@@ -318,7 +318,7 @@ def test_command_rejects_models_and_options_without_documents(folder, tmp_path):
 def test_context_is_rejected_where_it_would_have_no_effect(problems):
     data = {"source": "en", "target": "de", "train": ["a|b"], "context": {"type": "concatenation"}}
     model = {"model": BAHDANAU, "text": {"type": "words"}}
-    assert any("`context` needs `documents = true`" in problem for problem in problems({"data": data, **model}))
+    assert any("context: needs `documents = true`" in problem for problem in problems({"data": data, **model}))
     data = {**data, "documents": True}
     assert problems({"data": data, **model}) == []
     assert problems({"data": data, **model, "search": {"coverage_penalty": 0.1}}) == [

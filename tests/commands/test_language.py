@@ -153,7 +153,7 @@ def test_language_model_uses_the_tokenizer_of_a_translation_model(cli, run_file,
     message = user_error(*command, *settings, f'text.tokenizers="{model}"', "text.type=bpe")
     assert 'text.type: must be "words", the type of the tokenizer for de in' in message and 'got "bpe"' in message
     message = user_error(*command, *settings, f'text.tokenizers="{model}"', "text.vocabulary=100")
-    assert "`vocabulary` has no effect with `tokenizers`" in message
+    assert "vocabulary: has no effect with `tokenizers`" in message
 
 
 def test_commands_reject_the_other_type_of_model(cli, corpus, lm, model):

@@ -97,10 +97,10 @@ def test_invalid_alignments_are_rejected(tmp_path, lines, message):
     ("data", "message"),
     [
         ({"alignments": "aligner", "aligner": False}, '`alignments = "aligner"` needs `aligner = true`'),
-        ({"alignments": ["a", "b"]}, "`alignments` must have one file per file of `train`; got 2 for 1"),
-        ({"dev_alignments": "a"}, "`dev_alignments` have no effect without `dev`"),
-        ({"test_alignments": "a"}, "`test_alignments` have no effect without `test`"),
-        ({"train": None, "corpus": "bible-grc-en", "alignments": ["a"]}, "`alignments` have no effect with `corpus`"),
+        ({"alignments": ["a", "b"]}, "alignments: must have one file per file of `train`; got 2 for 1"),
+        ({"dev_alignments": "a"}, "dev_alignments: has no effect without `dev`"),
+        ({"test_alignments": "a"}, "test_alignments: has no effect without `test`"),
+        ({"train": None, "corpus": "bible-grc-en", "alignments": ["a"]}, "alignments: has no effect with `corpus`"),
     ],
 )
 def test_options_without_effect_are_rejected(tmp_path, data, message):

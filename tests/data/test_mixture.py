@@ -82,7 +82,7 @@ def test_prepared_data_count_pairs_per_file(corpus):
 
 
 def test_invalid_weights_are_rejected(corpus):
-    with pytest.raises(ConfigError, match="`weights` must have one number per file of `train`; got 2"):
+    with pytest.raises(ConfigError, match="weights: must have one number per file of `train`; got 2"):
         config(corpus, [1.0, 2.0])
     with pytest.raises(ConfigError, match=r"data.weights"):
         config(corpus, [1.0, 0.0, 2.0])

@@ -74,14 +74,14 @@ def test_aligner_and_default_split_use_only_complete_pairs(tmp_path, corpus):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"target_only": None}, '`target_only` must be "copied" or "null" for "|mono.de", which has no source'),
-        ({"train": ["a.en|a.de"]}, "`target_only` has no effect without text in the target language only"),
+        ({"target_only": None}, 'target_only: must be "copied" or "null" for "|mono.de", which has no source'),
+        ({"train": ["a.en|a.de"]}, "target_only: has no effect without text in the target language only"),
         (
             {"train": None, "corpus": "tatoeba-en-de"},
-            "`target_only` has no effect without text in the target language only",
+            "target_only: has no effect without text in the target language only",
         ),
-        ({"documents": True}, "`target_only` cannot be combined with `documents`; remove one"),
-        ({"alignments": "aligner"}, "`target_only` cannot be combined with `alignments`; remove one"),
+        ({"documents": True}, "target_only: cannot be combined with `documents`; remove one"),
+        ({"alignments": "aligner"}, "target_only: cannot be combined with `alignments`; remove one"),
         ({"target_only": "empty"}, "data.target_only: must be"),
     ],
 )

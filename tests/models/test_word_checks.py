@@ -108,7 +108,7 @@ def test_text_types_of_source_and_target_may_differ(problems):
         "model.target_characters:"
     ]
     assert problems(BASE, "text.target_type=characters") == [
-        "text: `joint` needs one `type` for both languages; got bpe and characters (`target_type`)"
+        "text.joint: needs one `type` for both languages; got bpe and characters (`target_type`)"
     ]
     characters_out = ("text.target_type=characters", "text.joint=false")
     assert problems(BASE, *characters_out, "search.max_ratio=8") == []

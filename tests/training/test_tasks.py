@@ -173,11 +173,11 @@ def test_tasks_need_text_of_their_language(learn: Learn, configure: Callable[...
         learn("run", tasks, max_updates=1)
     for wrong, message in {
         ("autoencoding", "de"): r"data.tasks.autoencoding.de: must be one of",
-        ("language_model", "aa"): r"`tasks.language_model` must have target languages of `directions`, .*; got aa",
+        ("language_model", "aa"): r"tasks.language_model: must have target languages of `directions`, .*; got aa",
     }.items():
         with pytest.raises(ConfigError, match=message):
             configure({wrong[0]: {wrong[1]: 0.5}}, max_updates=1)
-    with pytest.raises(ConfigError, match=r"`tasks.autoencoding` must have languages of `directions`; got bb"):
+    with pytest.raises(ConfigError, match=r"tasks.autoencoding: must have languages of `directions`; got bb"):
         configure({"autoencoding": {"bb": 0.5}}, ["aa-cc"], max_updates=1)
     with pytest.raises(ConfigError, match=r"data.tasks: must have the ratio of some language"):
         configure({"text": "monolingual"}, max_updates=1)
@@ -237,7 +237,7 @@ def test_two_languages_with_monolingual_text(tmp_path: Path):
     assert recorder.evaluations[-1].keys() >= {"dev_nll aa-bb", "dev_task_nll aa-aa", "dev_task_nll bb"}
     del tables["data"]["tasks"]
     tables["data"]["train"] = ["train.tsv", "mono.aa|"]
-    with pytest.raises(ConfigError, match=r'`train` must have pairs of text files, .*; got "mono.aa\|"'):
+    with pytest.raises(ConfigError, match=r'train: must have pairs of text files, .*; got "mono.aa\|"'):
         toy_config(tmp_path, tables, {"training": {"max_epochs": 1}})
 
 

@@ -314,7 +314,7 @@ class DataConfig(Table):
             raise ValueError("`dev` and `test` have no effect with `corpus`: a listed corpus has its own split")
         files = self.alignment_files
         if self.corpus is not None and (files or self.dev_alignments or self.test_alignments):
-            raise ValueError("`alignments` have no effect with `corpus`: a listed corpus has its own, if any")
+            raise ValueError("`alignments` has no effect with `corpus`: a listed corpus has its own, if any")
         if files is not None and len(files) != len(self.train or []):
             got = f"{len(files)} for {len(self.train or [])}"
             raise ValueError(f"`alignments` must have one file per file of `train`; got {got}")
@@ -324,7 +324,7 @@ class DataConfig(Table):
             raise ValueError('`alignments = "aligner"` needs `aligner = true`')
         for split, text, links in (("dev", self.dev, self.dev_alignments), ("test", self.test, self.test_alignments)):
             if links is not None and text is None:
-                raise ValueError(f"`{split}_alignments` have no effect without `{split}`")
+                raise ValueError(f"`{split}_alignments` has no effect without `{split}`")
         if self.corpus is not None and self.documents:
             raise ValueError("`documents` has no effect with `corpus`: a listed corpus has no document boundaries")
         if self.context is not None and not self.documents:

@@ -65,7 +65,10 @@ def error_message(error: Any) -> str:
         return must_be_one_of(re.findall("'([^']*)'", error["ctx"]["expected"]), value)
     if error["type"] == "model_type":
         message = "must be a table"
-    return f"{_PYDANTIC_OPENING.sub('must', message)}{'' if isinstance(value, dict) else f'; got {value!r}'}"
+    message = _PYDANTIC_OPENING.sub("must", message)
+    if isinstance(value, dict):
+        return message
+    return f'{message}; got "{value}"' if isinstance(value, str) else f"{message}; got {value!r}"
 
 
 # Base class and value types of the tables of a run file.

@@ -163,7 +163,7 @@ class LinearDecayOptions(DecayOptions):
     @model_validator(mode="after")
     def _validate(self) -> LinearDecayOptions:
         if self.minimum > self.start:
-            raise ValueError(f"must have a minimum of at most start ({self.start:g}); got {self.minimum:g}")
+            raise ValueError(f"`minimum` must be at most `start` ({self.start:g}); got {self.minimum:g}")
         return self
 
 
@@ -346,5 +346,5 @@ class BeamSearchOptimisationOptions(SequenceConfig):
     @model_validator(mode="after")
     def _validate(self) -> BeamSearchOptimisationOptions:
         if self.first_beam > self.beam:
-            raise ValueError(f"must have a first_beam of at most beam ({self.beam}); got {self.first_beam}")
+            raise ValueError(f"`first_beam` must be at most `beam` ({self.beam}); got {self.first_beam}")
         return self
