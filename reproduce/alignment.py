@@ -1,4 +1,4 @@
-"""Measure how well attention aligns words: error rates of every attention mechanism and prior, compared with eflomal.
+"""Measure how well attention aligns words: error rates of attention mechanisms and priors, compared with eflomal.
 
     python reproduce/alignment.py                                   all systems, each trained until convergence
     python reproduce/alignment.py --systems additive symmetry       some of them (--list prints all names)

@@ -252,8 +252,9 @@ class DataConfig(Table):
     """Name of a corpus listed by `rnnsearch data list`. Exactly one of `corpus` and `train` must be given."""
     train: list[str] | None = None
     """Training files, each `source_file|target_file`, a TSV file, or a TMX, XLIFF, PO, CSV or XLSX file; see
-    [Data](data.md). With three or more languages, give one file or column per language; an empty one marks text that is
-    missing in that language. `|target_file` is text in the target language only (see `target_only`), and with
+    [Data](data.md). With three or more languages, give one text file per language, or a TSV, TMX, CSV or XLSX file with
+    all of them (PO and XLIFF have two), with columns in the order of `source` and `target`; an empty one marks text
+    that is missing in that language. `|target_file` is text in the target language only (see `target_only`), and with
     `[data.tasks]` `source_file|` is text in the source language only."""
     target_only: Literal["copied", "null"] | None = None
     """Source side of text in the target language only: a copy of the target (`"copied"`, Currey et al. 2017) or an

@@ -90,7 +90,7 @@ class SupervisionConfig(Table):
     token (which the encoder must read)."""
     word: Literal["predicted", "read"] = "predicted"
     """The target word whose links supervise the weights of a step: the word predicted at the step, or the word just
-    read. `"read"` gives much better alignments and worse translations; alignments are then taken from the next step,
+    read. `"read"` gives much better alignments and a worse likelihood; alignments are then taken from the next step,
     and the decoder must attend after it reads (`cgru`, `luong`, ... but not `bahdanau`)."""
 
 
