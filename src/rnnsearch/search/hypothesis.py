@@ -48,7 +48,7 @@ class Hypothesis:
 
 
 MIN_LOG_PROB = float(np.finfo(np.float32).min)
-"""Minimum log-probability of a hypothesis, which has no infinity in JSON."""
+"""Minimum log-probability of a hypothesis whose tokens have finite scores."""
 EMPTY = Hypothesis(ids=(), score=0.0, log_prob=0.0, token_scores=(), attention={}, finished=True)
 """Translation of an empty sentence, which is not searched."""
 BLOCKED = replace(EMPTY, finished=False)
@@ -62,7 +62,9 @@ def make_hypothesis(
     # Sequential summation in float32 is what the beam does, so that both agree to the last bit. Scores of a model with
     # enormous weights may overflow.
     with np.errstate(over="ignore"):
-        log_prob = max(float(np.cumsum(scores, dtype=np.float32)[-1]), MIN_LOG_PROB)
+        log_prob = float(np.cumsum(scores, dtype=np.float32)[-1])
+    if log_prob == -np.inf and np.isfinite(scores).all():
+        log_prob = MIN_LOG_PROB
     return Hypothesis(
         ids=tuple(tokens[: len(tokens) - finished].tolist()),
         score=float(ranking.score(log_prob, len(scores), ranking.coverage(attention))),
