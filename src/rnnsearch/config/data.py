@@ -27,6 +27,7 @@ from rnnsearch.config.options import (
     Size,
     Table,
     problem,
+    raise_problem,
     raise_problems,
     require_language,
 )
@@ -136,7 +137,7 @@ class StreamsOptions(ContextConfig):
     @model_validator(mode="after")
     def _validate_streams(self) -> StreamsOptions:
         if not (self.source or self.target):
-            raise_problems([problem(("source",), "must be true without target, or there is no context")])
+            raise_problem("source", "must be true without target, or there is no context")
         return self
 
 
@@ -315,21 +316,21 @@ class DataConfig(Table):
             raise ValueError("`dev` and `test` have no effect with `corpus`: a listed corpus has its own split")
         files = self.alignment_files
         if self.corpus is not None and (files or self.dev_alignments or self.test_alignments):
-            raise ValueError("`alignments` has no effect with `corpus`: a listed corpus has its own, if any")
+            raise_problem("alignments", "has no effect with `corpus`: a listed corpus has its own, if any")
         if files is not None and len(files) != len(self.train or []):
             got = f"{len(files)} for {len(self.train or [])}"
-            raise ValueError(f"`alignments` must have one file per file of `train`; got {got}")
+            raise_problem("alignments", f"must have one file per file of `train`; got {got}")
         if self.weights is not None and len(self.weights) != len(self.train or [""]):
-            raise ValueError(f"`weights` must have one number per file of `train`; got {len(self.weights)}")
+            raise_problem("weights", f"must have one number per file of `train`; got {len(self.weights)}")
         if self.alignments == "aligner" and not self.aligner:
             raise ValueError('`alignments = "aligner"` needs `aligner = true`')
         for split, text, links in (("dev", self.dev, self.dev_alignments), ("test", self.test, self.test_alignments)):
             if links is not None and text is None:
-                raise ValueError(f"`{split}_alignments` has no effect without `{split}`")
+                raise_problem(f"{split}_alignments", f"has no effect without `{split}`")
         if self.corpus is not None and self.documents:
-            raise ValueError("`documents` has no effect with `corpus`: a listed corpus has no document boundaries")
+            raise_problem("documents", "has no effect with `corpus`: a listed corpus has no document boundaries")
         if self.context is not None and not self.documents:
-            raise ValueError("`context` needs `documents = true`, which marks the ends of documents")
+            raise_problem("context", "needs `documents = true`, which marks the ends of documents")
         self._validate_monolingual_files()
         for index, language in enumerate(self.languages):
             if language in self.languages[:index]:
@@ -343,12 +344,12 @@ class DataConfig(Table):
             return
         possible = list(self._possible_directions)
         if not self.directions:
-            raise ValueError("`directions` must have at least one direction; got none")
+            raise_problem("directions", "must have at least one direction; got none")
         for index, name in enumerate(self.directions):
             if name not in possible:
-                raise ValueError(f"`directions` {must_be_one_of(possible, name)}")
+                raise_problem("directions", must_be_one_of(possible, name))
             if name in self.directions[:index]:
-                raise ValueError(f"`directions` must be different from each other; got {name} twice")
+                raise_problem("directions", f"must be different from each other; got {name} twice")
 
     def _validate_tasks(self) -> None:
         if self.tasks is None:
@@ -359,24 +360,24 @@ class DataConfig(Table):
                     must = must_be_one_of(list(self.languages), language)
                     raise_problems([problem(("tasks", name, language), must)])
         # The names of "all" directions depend on the corpus (see `training/run_folder.py`).
-        if self.directions != "all" and (message := self.task_problem) is not None:
-            raise ValueError(message)
+        if self.directions != "all" and (reason := self.task_problem) is not None:
+            raise_problem(*reason)
 
     @property
-    def task_problem(self) -> str | None:
-        """Return why a task would not share its modules with any direction, or None."""
+    def task_problem(self) -> tuple[str, str] | None:
+        """Return the option of a task that would not share its modules with any direction, and why, or None."""
         if self.tasks is None:
             return None
         used = {language for pair in self.pairs for language in pair}
         for language in self.tasks.autoencoded:
             if language not in used:
-                return f"`tasks.autoencoding` must have languages of `directions`; got {language}"
+                return "tasks.autoencoding", f"must have languages of `directions`; got {language}"
         for language in self.tasks.modelled:
             if language not in self.written_languages:
-                return (
-                    f"`tasks.language_model` must have target languages of `directions`, or languages of "
-                    f"`tasks.autoencoding`, whose decoder it trains; got {language}"
+                wanted = (
+                    "target languages of `directions`, or languages of `tasks.autoencoding`, whose decoder it trains"
                 )
+                return "tasks.language_model", f"must have {wanted}; got {language}"
         return None
 
     @property
@@ -403,19 +404,19 @@ class DataConfig(Table):
     def _validate_monolingual_files(self) -> None:
         """Raise ValueError if entries of `train` in one of two languages have no use."""
         if self.target_only is not None and not self.files_without_source:
-            raise ValueError(
-                "`target_only` has no effect without text in the target language only (`train` entry |target_file)"
+            raise_problem(
+                "target_only", "has no effect without text in the target language only (`train` entry |target_file)"
             )
         if self.tasks is None:
             if self.target_only is None and self.files_without_source:
                 spec = (self.train or [])[self.files_without_source[0]]
-                raise ValueError(f'`target_only` must be "copied" or "null" for "{spec}", which has no source')
+                raise_problem("target_only", f'must be "copied" or "null" for "{spec}", which has no source')
             if len(self.sources) == 1 and self.monolingual_files != self.files_without_source:
                 spec = next(spec for spec in self.train or [] if spec.rstrip().endswith("|"))
-                raise ValueError(f'`train` must have pairs of text files, source_file|target_file; got "{spec}"')
+                raise_problem("train", f'must have pairs of text files, source_file|target_file; got "{spec}"')
         for name, used in (("alignments", self.alignments is not None), ("documents", self.documents)):
             if self.target_only is not None and used:
-                raise ValueError(f"`target_only` cannot be combined with `{name}`; remove one")
+                raise_problem("target_only", f"cannot be combined with `{name}`; remove one")
 
     @property
     def files_without_source(self) -> list[int]:
@@ -581,10 +582,10 @@ class TextConfig(Table):
     @model_validator(mode="after")
     def _validate(self) -> TextConfig:
         if self.joint and self.target_vocabulary is not None:
-            raise ValueError("`target_vocabulary` has no effect with `joint`: both languages share one vocabulary")
+            raise_problem("target_vocabulary", "has no effect with `joint`: both languages share one vocabulary")
         if self.joint and self.types[0] != self.types[1]:
             got = " and ".join(self.types)
-            raise ValueError(f"`joint` needs one `type` for both languages; got {got} (`target_type`)")
+            raise_problem("joint", f"needs one `type` for both languages; got {got} (`target_type`)")
         if self.tokenizers is not None:
             learned = {"vocabulary", "target_vocabulary", "joint", "side_min_count", "annotation"}
             unused = [name for name in learned if getattr(self, name)] + ["min_count"] * (self.min_count > 1)
@@ -592,12 +593,12 @@ class TextConfig(Table):
                 # The tokenizers of other languages are learned, but not together.
                 unused = [name for name in ("annotation", "joint", "side_min_count") if getattr(self, name)]
             if unused:
+                if len(unused) == 1:
+                    raise_problem(unused[0], 'has no effect with `tokenizers`; remove it (or set it to "unset")')
                 names = ", ".join(f"`{name}`" for name in sorted(unused))
-                verb, them = ("has", "it") if len(unused) == 1 else ("have", "them")
-                advice = f'remove {them} (or set {them} to "unset")'
-                raise ValueError(f"{names} {verb} no effect with `tokenizers`; {advice}")
+                raise ValueError(f'{names} have no effect with `tokenizers`; remove them (or set them to "unset")')
         if self.annotation is not None and set(self.types) != {"words"}:
-            raise ValueError(f'`annotation` needs `type = "words"` on both sides; got {" and ".join(self.types)}')
+            raise_problem("annotation", f'needs `type = "words"` on both sides; got {" and ".join(self.types)}')
         return self
 
     def sampling_option(self, type: TextType) -> str | None:

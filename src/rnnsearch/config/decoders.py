@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from rnnsearch.config.cells import BRIDGES, CELLS, BridgeName, CellName, LayerState
-from rnnsearch.config.options import Family, Options, Size, SmallSize, problem, raise_problems
+from rnnsearch.config.options import Family, Options, Size, SmallSize, raise_problem
 
 
 class DecoderConfig(Options):
@@ -95,7 +95,7 @@ class _LayeredDecoder(DecoderConfig):
     def _validate_residual(self) -> _LayeredDecoder:
         if self.residual_from is not None and self.residual_from > self.layers:
             must = f"must be at most model.decoder.layers ({self.layers}); got {self.residual_from}"
-            raise_problems([problem(("residual_from",), must)])
+            raise_problem("residual_from", must)
         return self
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from rnnsearch.config.cells import CELLS, CellName, LayerState
-from rnnsearch.config.options import Family, Options, Size, SmallSize, Table, problem, raise_problems
+from rnnsearch.config.options import Family, Options, Size, SmallSize, Table, problem, raise_problem, raise_problems
 
 
 class EncoderConfig(Options):
@@ -149,7 +149,7 @@ class PyramidOptions(_LayeredEncoder):
     def _validate(self) -> PyramidOptions:
         if self.reduce > self.layers:
             must = f"must be at most model.encoder.layers ({self.layers}); got {self.reduce}"
-            raise_problems([problem(("reduce",), must)])
+            raise_problem("reduce", must)
         return self
 
 
@@ -193,7 +193,7 @@ class RationaleOptions(EncoderConfig):
     def _validate_end(self) -> RationaleOptions:
         if not self.reads_end:
             must = "must be true for the rationale encoder, which may select nothing but the end token"
-            raise_problems([problem(("reads_end",), must)])
+            raise_problem("reads_end", must)
         return self
 
 
@@ -233,7 +233,7 @@ class HierarchicalOptions(EncoderConfig):
     def _validate_end(self) -> HierarchicalOptions:
         if not self.reads_end:
             must = "must be true for the hierarchical encoder, which reads the last sentence up to its end token"
-            raise_problems([problem(("reads_end",), must)])
+            raise_problem("reads_end", must)
         return self
 
 
@@ -309,7 +309,7 @@ class NGramsOptions(SourceCharactersConfig):
     def _validate_lengths(self) -> NGramsOptions:
         if self.shortest > self.longest:
             must = f"must be at least model.source_characters.shortest ({self.shortest}); got {self.longest}"
-            raise_problems([problem(("longest",), must)])
+            raise_problem("longest", must)
         return self
 
 

@@ -11,7 +11,15 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from rnnsearch.config.cells import CellName
-from rnnsearch.config.options import Family, OneOf, Options, Size, SmallSize, Table, problem, raise_problems
+from rnnsearch.config.options import (
+    Family,
+    OneOf,
+    Options,
+    Size,
+    SmallSize,
+    Table,
+    raise_problem,
+)
 from rnnsearch.config.outputs import (
     INITS,
     OUTPUTS,
@@ -52,7 +60,7 @@ class RecurrentNetworkOptions(NetworkConfig):
     def _validate_residual(self) -> RecurrentNetworkOptions:
         if self.residual_from is not None and self.residual_from > self.layers:
             must = f"must be at most model.network.layers ({self.layers}); got {self.residual_from}"
-            raise_problems([problem(("residual_from",), must)])
+            raise_problem("residual_from", must)
         return self
 
 

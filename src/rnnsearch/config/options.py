@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, NoReturn, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, PlainValidator, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
@@ -328,6 +328,11 @@ def parse_flat(
             problems += [problem(details["loc"], error_message(details)) for details in invalid]
     raise_problems(sorted(problems, key=lambda one: one.get("loc", ())))
     return instances
+
+
+def raise_problem(option: str, message: str) -> NoReturn:
+    """Raise ValidationError with the whole message for an option of a table, or for one of a subtable: `a.b`."""
+    raise ValidationError.from_exception_data("options", [problem(tuple(option.split(".")), message)])
 
 
 def raise_problems(problems: list[InitErrorDetails]) -> None:

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from rnnsearch.config.options import Family, Fraction, Options, Positive, Size, Table, problem, raise_problems
+from rnnsearch.config.options import Family, Fraction, Options, Positive, Size, Table, raise_problem
 
 
 class OutputConfig(Options):
@@ -70,7 +70,7 @@ class AdaptiveOptions(OutputConfig):
     @model_validator(mode="after")
     def _validate_cutoffs(self) -> AdaptiveOptions:
         if any(later <= earlier for earlier, later in pairwise(self.cutoffs)):
-            raise_problems([problem(("cutoffs",), f"must be in ascending order; got {self.cutoffs}")])
+            raise_problem("cutoffs", f"must be in ascending order; got {self.cutoffs}")
         return self
 
 

@@ -327,12 +327,7 @@ def _messages(errors: ValidationError) -> list[str]:
         message = error_message(error)
         if error["type"] == "extra_forbidden":
             message = f"unknown option{did_you_mean(str(error['loc'][-1]), _options_at(error['loc'][:-1]))}"
-        location = [str(part) for part in error["loc"]]
-        # The check of a table names the option in its message.
-        if option := re.match(r"`([a-z_.]+)` (?=must|needs|has|cannot)", message):
-            location.append(option[1])
-            message = message[option.end() :]
-        messages.append(f"{'.'.join(location) or 'run file'}: {message}")
+        messages.append(f"{'.'.join(str(part) for part in error['loc']) or 'run file'}: {message}")
     return messages
 
 

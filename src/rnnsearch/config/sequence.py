@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from rnnsearch.config.options import Count, Family, Fraction, NonNegative, OneOf, Options, Positive, Size
+from rnnsearch.config.options import Count, Family, Fraction, NonNegative, OneOf, Options, Positive, Size, raise_problem
 
 
 def _require_function_name(name: str) -> str:
@@ -163,7 +163,7 @@ class LinearDecayOptions(DecayOptions):
     @model_validator(mode="after")
     def _validate(self) -> LinearDecayOptions:
         if self.minimum > self.start:
-            raise ValueError(f"`minimum` must be at most `start` ({self.start:g}); got {self.minimum:g}")
+            raise_problem("minimum", f"must be at most `start` ({self.start:g}); got {self.minimum:g}")
         return self
 
 
@@ -346,5 +346,5 @@ class BeamSearchOptimisationOptions(SequenceConfig):
     @model_validator(mode="after")
     def _validate(self) -> BeamSearchOptimisationOptions:
         if self.first_beam > self.beam:
-            raise ValueError(f"`first_beam` must be at most `beam` ({self.beam}); got {self.first_beam}")
+            raise_problem("first_beam", f"must be at most `beam` ({self.beam}); got {self.first_beam}")
         return self

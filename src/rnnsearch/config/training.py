@@ -23,6 +23,7 @@ from rnnsearch.config.options import (
     Size,
     Table,
     problem,
+    raise_problem,
     raise_problems,
 )
 
@@ -162,7 +163,7 @@ class _DecayOptions(ScheduleConfig):
     def _validate_decay(self) -> _DecayOptions:
         if self.decay_start >= self.decay_end:
             must = f"must be after decay_start ({self.decay_start}); got {self.decay_end}"
-            raise_problems([problem(("decay_end",), must)])
+            raise_problem("decay_end", must)
         return self
 
 

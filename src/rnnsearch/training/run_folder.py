@@ -176,8 +176,9 @@ def resolve_directions(config: RunConfig, prepared: Prepared) -> RunConfig:
         return config
     names = [f"{source}-{target}" for source, target in config.data.pairs if prepared.train.has_rows((source, target))]
     data = config.data.model_copy(update={"directions": names})
-    if (message := data.task_problem) is not None:
-        raise ConfigError([f"data: {message}"])
+    if (reason := data.task_problem) is not None:
+        option, message = reason
+        raise ConfigError([f"data.{option}: {message}"])
     return config.model_copy(update={"data": data})
 
 
