@@ -17,9 +17,8 @@ from sacrebleu.metrics.base import Metric
 
 from rnnsearch.errors import DataError
 from rnnsearch.metrics.scores import References, all_references, check_lines, make_metrics
+from rnnsearch.metrics.significance import require_samples
 
-MIN_SAMPLES = 40
-"""Minimum number of samples for an interval of 95 %."""
 METRICS = ("BLEU", "chrF2")
 Runs = Sequence[Sequence[str]]
 """Translations of the same sentences by each run of a system."""
@@ -81,8 +80,7 @@ def hierarchical_bootstrap(
         raise DataError("system and baseline must have at least one run each")
     for lines in (*system, *baseline):
         check_lines(lines, references, "translations")
-    if samples < MIN_SAMPLES:
-        raise DataError(f"samples of the bootstrap must be at least {MIN_SAMPLES}; got {samples}")
+    require_samples(samples, "the bootstrap")
     sets = all_references(references, more_references)
     metrics = make_metrics(language)
     return [_difference(name, metrics[name], system, baseline, sets, samples, seed) for name in METRICS]

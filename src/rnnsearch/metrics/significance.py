@@ -17,6 +17,9 @@ from sacrebleu.significance import PairedTest, Result
 from rnnsearch.errors import DataError
 from rnnsearch.metrics.scores import References, all_references, check_lines, make_metrics
 
+MIN_SAMPLES = 40
+"""Minimum number of bootstrap samples."""
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -96,8 +99,7 @@ def paired_bootstrap(
     """
     check_lines(system, references, "the system's translations")
     check_lines(baseline, references, "the baseline's translations")
-    if samples < 40:
-        raise DataError(f"samples of the paired bootstrap must be at least 40; got {samples}")
+    require_samples(samples, "the paired bootstrap")
     systems = [("baseline", baseline), ("system", system)]
     with _sacrebleu_seed(seed):
         test = PairedTest(systems, make_metrics(language), all_references(references, more_references), "bs", samples)
@@ -125,6 +127,12 @@ def paired_bootstrap(
             )
         )
     return Comparison(tuple(differences), samples, seed)
+
+
+def require_samples(samples: int, test: str) -> None:
+    """Raise DataError if there are too few samples for an interval of 95 %."""
+    if samples < MIN_SAMPLES:
+        raise DataError(f"samples of {test} must be at least {MIN_SAMPLES}; got {samples}")
 
 
 def wilson_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
