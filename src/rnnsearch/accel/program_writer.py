@@ -393,13 +393,10 @@ def _bridge_states(arrays: _ArrayTable, bridge: Bridge, encoder: Sequence[StateS
     offset = 0
     for l, (state_type, size) in enumerate(bridge.decoder):
         for part in range(len(state_type._fields)):
-            if isinstance(bridge, Zero):
+            if isinstance(bridge, Zero) or (isinstance(bridge, LastAnnotation) and part > 0):
                 yield _zeros(size)
             elif isinstance(bridge, LastAnnotation):
-                # The memory cell, if there is one, is zero.
-                yield (
-                    _zeros(size) if part else InitialState(size, "last", finals=(), layer=None, activation="", offset=0)
-                )
+                yield InitialState(size, "last", finals=(), layer=None, activation="", offset=0)
             elif isinstance(bridge, Copy):
                 yield _projected_finals(size, ((l, part),))
             elif isinstance(bridge, Learned):

@@ -281,9 +281,8 @@ class Chunk(NamedTuple):
 
     def _require_columns(self, num_columns: int) -> None:
         """Raise DataError if the first row of a TSV file does not have the columns of its languages."""
-        if self.num_texts == 2 and num_columns > 1:
-            return
-        if self.num_texts == num_columns:
+        # A pair may be followed by further columns.
+        if num_columns == self.num_texts or num_columns > self.num_texts == 2:
             return
         wanted = f"{self.num_texts} columns, one per language in the order of data.source and data.target"
         what = "text files"

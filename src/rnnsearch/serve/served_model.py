@@ -66,7 +66,7 @@ class RequestOptions(NamedTuple):
     """Options of a request, which all its sentences share."""
 
     search: BatchOptions = BatchOptions()
-    """How to search."""
+    """Options of the search."""
     patient: bool = False
     """True if the sentences are accepted even if the queue is full. Their output is not limited."""
     glossary: Glossary | None = None
@@ -219,7 +219,7 @@ class ServedModel:
 
         Args:
             sentences: The sentences.
-            options: How to search.
+            options: Options of the search.
             fields: Fields of the response, whose size is checked before the search.
 
         Raises:

@@ -183,7 +183,7 @@ def _require_shape(
         raise ConfigError([f"training.begin_from: {folder} has {name}, which this model does not have"])
     expected = tuple(current[name].shape)
     actual = tuple(tensor.shape)
-    if has_token_rows and isinstance(expected, tuple) and expected[1:] == actual[1:]:
+    if has_token_rows and expected[1:] == actual[1:]:
         return
     if expected != actual:
         raise ConfigError([f"training.begin_from: {name} must be {expected}; got {actual} in {folder}"])
