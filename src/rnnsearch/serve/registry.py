@@ -25,6 +25,7 @@ from rnnsearch.config import MultiwayConfig, RunConfig
 from rnnsearch.data.batch import Direction
 from rnnsearch.engine.file import read_header
 from rnnsearch.errors import ModelError, RnnsearchError
+from rnnsearch.ops.malloc import release_free_memory
 from rnnsearch.serve.batching import BatchReport
 from rnnsearch.serve.limits import ServeError, Settings
 from rnnsearch.serve.long_texts import LongTexts
@@ -37,7 +38,6 @@ from rnnsearch.systems.engine_file import engine_file_config
 from rnnsearch.systems.folder import load_translation_config
 from rnnsearch.systems.multiway import require_one_direction
 from rnnsearch.text.languages import base_language, language_name
-from rnnsearch.training.malloc import release_free_memory
 from rnnsearch.translator.confidence import CALIBRATION_FILE
 from rnnsearch.translator.loading import load
 from rnnsearch.translator.multiway import MultiwayTranslator

@@ -29,6 +29,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from rnnsearch.errors import ConfigError
+from rnnsearch.ops.malloc import share_freed_memory
 from rnnsearch.serve.app import create_app, observe
 from rnnsearch.serve.clients import ConnectionCounts, client_of
 from rnnsearch.serve.limits import Settings
@@ -61,6 +62,7 @@ def run(models: Sequence[Path], settings: Settings, host: str, port: int, log_le
         ModelError: A path is not a translation model.
         ConfigError: The address is not available.
     """
+    share_freed_memory()
     app = create_app(models, settings)
     service: Service = app.state.service
     observer = observe(app)

@@ -38,6 +38,7 @@ from rnnsearch.data.tasks import task_path, task_ratios, task_rows
 from rnnsearch.errors import ConfigError, DataError, Interrupted, TrainingError
 from rnnsearch.models.multiway import MultiwayModel, trained_directions
 from rnnsearch.ops.device import choose_device
+from rnnsearch.ops.malloc import retain_freed_memory
 from rnnsearch.search.unknown_words import read_entries
 from rnnsearch.systems.card import write_origin
 from rnnsearch.systems.folder import CONFIG, WEIGHTS
@@ -47,7 +48,6 @@ from rnnsearch.systems.warm_start import load_initial_weights
 from rnnsearch.text.resegmentation import MergeDropout, SentenceBySentence, UnigramSampling
 from rnnsearch.text.terms import InlineTerms
 from rnnsearch.training.loop import Trainer
-from rnnsearch.training.malloc import retain_freed_memory
 from rnnsearch.training.progress import LOG_FILE, Reporter, ReporterGroup, RunLog, TensorBoard
 from rnnsearch.training.run_folder import (
     CHECKPOINTS,

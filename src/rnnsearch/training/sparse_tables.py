@@ -23,7 +23,7 @@ from torch import Tensor, nn, optim
 
 from rnnsearch.models.layers import Embedding
 from rnnsearch.models.outputs import Output
-from rnnsearch.training.malloc import release_free_memory
+from rnnsearch.ops.malloc import release_free_memory
 
 MIN_MAPPED_BYTES = 64 << 20
 """Size from which on a tensor is worth a memory-mapped file."""

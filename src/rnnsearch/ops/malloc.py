@@ -1,4 +1,4 @@
-"""Settings of glibc's malloc during training: freed memory stays with the process, on huge pages.
+"""Settings of glibc's malloc for training, which reuses large blocks, and for servers, which have many threads.
 
 An update allocates hundreds of megabytes, frees them, and the next update allocates them again. By default glibc
 returns much of that to the system, which must clear each 4 kB page again when it is next used: thousands per update.
@@ -6,8 +6,10 @@ Retained memory avoids this, and pages of 2 MB, which Linux provides on request,
 does not benefit from either (docs/results/speed-amx.md). `train` (`training/run.py`) wraps a run in
 `retain_freed_memory`.
 
+A server's threads come and go. glibc gives each new thread one of up to eight arenas per core, and what a thread has
+freed in its arena is not available to the others, so memory grows for hours. `serve/server.py` calls `share_freed_memory`.
+
 It applies to Linux with glibc only, and does nothing if the user has set malloc's parameters.
-`training/sparse_tables.py` calls `release_free_memory`.
 """
 
 import ctypes
@@ -22,6 +24,7 @@ from rnnsearch.ops.device import total_memory
 TRIM_THRESHOLD = -1  # memory at the top of the heap is returned if more bytes than this are free
 TOP_PAD = -2  # extra bytes to request whenever the heap grows
 MMAP_THRESHOLD = -3  # blocks from this size on are allocated outside the heap and returned when freed
+ARENA_MAX = -8  # maximum number of arenas, each with its own free memory
 
 RETAIN_SETTINGS = {TRIM_THRESHOLD: -1, MMAP_THRESHOLD: 1 << 30}
 """Settings by which freed memory stays with the process."""
@@ -29,7 +32,7 @@ DEFAULT_SETTINGS = {TRIM_THRESHOLD: 64 << 20, TOP_PAD: 128 << 10, MMAP_THRESHOLD
 """Values that glibc's dynamic adjustment reaches if large blocks are freed."""
 GROWTH_BYTES = 32 << 20
 """Bytes by which the heap grows after the reserved memory."""
-USER_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_THRESHOLD_")
+USER_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_ARENA_MAX")
 """Environment variables by which users set these parameters; the alternative is GLIBC_TUNABLES."""
 MAX_RESERVED_BYTES = 1 << 30
 """Limit of the address space to reserve; pages are occupied only when they are used."""
@@ -61,6 +64,13 @@ def release_free_memory() -> None:
     libc = _load_glibc()
     if libc is not None:
         libc.malloc_trim(0)
+
+
+def share_freed_memory() -> None:
+    """Let threads that start from now on allocate from the memory that all threads have freed."""
+    libc = _load_glibc()
+    if libc is not None:
+        _apply(libc, {ARENA_MAX: 1})
 
 
 def _load_glibc() -> ctypes.CDLL | None:

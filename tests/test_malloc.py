@@ -1,4 +1,4 @@
-"""Settings of malloc during training, tested in subprocesses because they apply to the whole process."""
+"""Settings of malloc, tested in subprocesses because they apply to the whole process."""
 
 import os
 import platform
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rnnsearch.training.malloc import USER_VARIABLES
+from rnnsearch.ops.malloc import USER_VARIABLES
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs
 SCRIPT = """
 import resource
 import torch
-from rnnsearch.training.malloc import retain_freed_memory
+from rnnsearch.ops.malloc import retain_freed_memory
 
 def page_faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -57,3 +57,41 @@ def test_settings_of_the_user_take_precedence(settings: dict[str, str]) -> None:
     page_faults, resident_inside, resident_after = run_script(**settings)
     assert page_faults > 100_000  # these settings return every block
     assert resident_inside - resident_after < 50
+
+
+# Prints the number of arenas after eight threads have allocated memory at the same time.
+ARENAS_SCRIPT = """
+import ctypes
+import sys
+import threading
+from rnnsearch.ops.malloc import share_freed_memory
+
+if "share" in sys.argv:
+    share_freed_memory()
+libc = ctypes.CDLL(None)
+barrier = threading.Barrier(8)
+
+def allocate():
+    barrier.wait()
+    libc.malloc(1000)
+    barrier.wait()
+
+threads = [threading.Thread(target=allocate) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+libc.malloc_info(0, ctypes.c_void_p.in_dll(libc, "stdout"))
+libc.fflush(None)
+"""
+
+
+def count_arenas(*arguments: str) -> int:
+    clean = {name: value for name, value in os.environ.items() if name not in USER_VARIABLES}
+    command = [sys.executable, "-c", ARENAS_SCRIPT, *arguments]
+    return subprocess.run(command, env=clean, capture_output=True, text=True, check=True).stdout.count("<heap ")
+
+
+def test_threads_of_a_server_share_an_arena() -> None:
+    assert count_arenas() > 1
+    assert count_arenas("share") == 1
