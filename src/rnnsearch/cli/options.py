@@ -283,6 +283,14 @@ class LineGroup(OptionGroup):
             "document, not only those of the same line.",
         ),
     ] = False
+    stream: Annotated[
+        bool,
+        Option(
+            "--stream",
+            help="Translate words while the rest of the line has not arrived (simultaneous translation); needs a model "
+            "with the window wait-k or monotonic attention.",
+        ),
+    ] = False
     max_source: MaxSource = 2000
     normalize: Annotated[
         Literal["none", "standard", "punctuation"] | None,

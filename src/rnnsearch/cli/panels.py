@@ -29,6 +29,17 @@ class OptionGroup:
     def check(self) -> None:
         """Raise BadParameter if options are incompatible or have no effect."""
 
+    def changed_options(self) -> list[str]:
+        """Return the names of the options that do not have their default value, such as `--beam`."""
+        hints = get_type_hints(type(self), include_extras=True)
+        changed = []
+        for field in fields(self):  # type: ignore[arg-type]
+            if getattr(self, field.name) != field.default:
+                _, option = get_args(hints[field.name])
+                declared = [name for name in option.param_decls or () if name.startswith("--")]
+                changed.append(declared[0].partition("/")[0] if declared else f"--{field.name.replace('_', '-')}")
+        return changed
+
     @classmethod
     def parameters(cls) -> Iterator[inspect.Parameter]:
         """Yield the options as parameters of a command, in the panel of the group."""

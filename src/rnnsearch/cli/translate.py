@@ -111,6 +111,12 @@ def translate(
 
             if document_format(model.name, b"") is not None:
                 raise BadParameter(f"{model} is not a model; name the file to translate by -i")
+    if lines.stream:
+        from rnnsearch.cli.translate_stream import require_stream_options, translate_stream
+
+        require_stream_options(options, bulk)
+        translate_stream(options, files)
+        return
     if files.input is not None:
         from rnnsearch.cli.translate_arrays import is_array_file, require_array_options, translate_arrays
 

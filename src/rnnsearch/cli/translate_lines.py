@@ -157,7 +157,7 @@ class TranslateOptions:
     def fingerprint(self) -> dict[str, str]:
         """Return everything that the results depend on by option; paths are replaced by digests of their contents."""
         options = _flat_options(self)
-        del options["input name"], options["threads"]
+        del options["input name"], options["threads"], options["stream"]
         options["device"] = self.hardware.device.partition(":")[0]
         for name in ("source language", "target language"):
             # Shards of earlier versions were stored without these options.

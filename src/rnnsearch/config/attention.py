@@ -166,6 +166,8 @@ class WindowOptions(Options):
     type: str
     has_factor: ClassVar[bool] = False
     """True if the window multiplies the normalised weights by a factor."""
+    reads_prefix: ClassVar[bool] = False
+    """True if the window ends at a source position that depends only on the target position."""
 
 
 WINDOWS = Family[WindowOptions]("window")
@@ -205,6 +207,7 @@ class WaitOptions(WindowOptions):
     """
 
     type: Literal["wait-k"] = "wait-k"
+    reads_prefix = True
     wait: Size
     """Number of source tokens read before the first target token is written (k)."""
 
@@ -232,6 +235,8 @@ class NormaliserOptions(Options):
     """True if training samples positions, which gives the scores no gradient."""
     needs_noise: ClassVar[bool] = False
     """True if training needs a random number per target and source position, which `Attention` provides."""
+    reads_prefix: ClassVar[bool] = False
+    """True if search attends to nothing after the position at which reading stops."""
 
     @classmethod
     def supports(cls, window: WindowType) -> bool:
@@ -298,6 +303,7 @@ class MonotonicOptions(NormaliserOptions):
 
     type: Literal["monotonic"] = "monotonic"
     needs_noise = True
+    reads_prefix = True
 
     @classmethod
     def supports(cls, window: WindowType) -> bool:

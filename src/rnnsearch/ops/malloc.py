@@ -7,7 +7,8 @@ does not benefit from either (docs/results/speed-amx.md). `train` (`training/run
 `retain_freed_memory`.
 
 A server's threads come and go. glibc gives each new thread one of up to eight arenas per core, and what a thread has
-freed in its arena is not available to the others, so memory grows for hours. `serve/server.py` calls `share_freed_memory`.
+freed in its arena is not available to the others, so memory grows for hours. `serve/server.py` calls
+`share_freed_memory`.
 
 It applies to Linux with glibc only, and does nothing if the user has set malloc's parameters.
 """

@@ -1,0 +1,224 @@
+"""Simultaneous translation: words are translated while later words of the sentence have not arrived.
+
+A model can do this if its attention decides how many source tokens each target token needs: the window `wait-k` by a
+fixed policy, the normaliser `monotonic` by a learned one. When a source word arrives, the sentence so far is
+translated greedily, as if it ended there, and the tokens that depend only on source tokens that have arrived are final:
+the rest of the sentence cannot change them. A complete sentence therefore has the same tokens as in greedy search,
+unless its tokenization changes with later words.
+
+`rnnsearch translate --stream` uses it (`cli/translate_stream.py`). Tests: tests/test_simultaneous.py.
+
+Axes: J source positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, replace
+
+import torch
+
+from rnnsearch.config.attention import NORMALISERS, WaitOptions
+from rnnsearch.errors import ModelError
+from rnnsearch.metrics.latency import average_lagging
+from rnnsearch.search.beam import greedy_search
+from rnnsearch.search.constraints import max_lengths
+from rnnsearch.search.hypothesis import Hypothesis
+from rnnsearch.text.sentences import sentence_spans
+from rnnsearch.text.vocabulary import SPECIALS, UNK
+from rnnsearch.translator.copies import copied_texts
+from rnnsearch.translator.protection import restored_target
+from rnnsearch.translator.translator import Translator
+from rnnsearch.utils.tensors import leaves
+
+MAX_SENTENCE_TOKENS = 250
+"""Source tokens after which a sentence ends. The sentence so far is read again for each word, so time is quadratic."""
+_TEST_TOKENS = 12  # length of the sentences that `_is_causal` compares
+
+
+@dataclass(frozen=True)
+class SimultaneousTranslation:
+    """The translation of a sentence, and when its words were written."""
+
+    source: str
+    """Source text."""
+    text: str
+    """Target text."""
+    delays: tuple[int, ...]
+    """Number of source words that had been read when each target word was complete."""
+
+    @property
+    def average_lagging(self) -> float:
+        """Mean number of source words by which the translation is behind the source (see `average_lagging`)."""
+        return average_lagging(self.delays, len(self.source.split()))
+
+
+class SimultaneousTranslator:
+    """Translates words in the order in which they arrive, and never changes what it has written."""
+
+    def __init__(self, translator: Translator) -> None:
+        """Prepare the translation.
+
+        Raises:
+            ModelError: The model needs the whole sentence before it writes, or reads more than a sentence of text.
+        """
+        translator.require_one_source("simultaneous translation")
+        attention = translator.model.config.attention
+        if attention is None or not (attention.window.reads_prefix or NORMALISERS[attention.normaliser].reads_prefix):
+            raise ModelError(
+                'simultaneous translation needs a model with model.attention.window = "wait-k" or normaliser = '
+                '"monotonic", which do not read the whole sentence first (presets wait-k-small and monotonic-small)'
+            )
+        system = translator.system
+        if system.arrays or translator.config.data.context_streams or system.can("copy") or system.can("choose"):
+            raise ModelError("simultaneous translation needs a model that reads only the words of the sentence")
+        if not _is_causal(translator):
+            raise ModelError(
+                "simultaneous translation needs a model whose translations do not depend on later words, with "
+                'model.encoder.direction = "forward" and model.decoder.bridge = "zero"'
+            )
+        translator.prepare()
+        self._translator = translator
+        self._wait = attention.window.wait if isinstance(attention.window, WaitOptions) else None
+
+    def translate(self, words: Iterable[str]) -> Generator[str, None, list[SimultaneousTranslation]]:
+        """Yield the translation in pieces while the words of a text arrive; return its sentences.
+
+        The pieces, joined, are the translations of the sentences, separated by spaces. A sentence ends where the next
+        word begins another one, or after `MAX_SENTENCE_TOKENS` tokens.
+        """
+        done: list[SimultaneousTranslation] = []
+        sentence = _ArrivingSentence(self._translator, self._wait)
+        for word in words:
+            if sentence.ends_before(word):
+                yield sentence.end() + " "
+                done.append(sentence.translation)
+                sentence = _ArrivingSentence(self._translator, self._wait)
+            if piece := sentence.read(word):
+                yield piece
+        if sentence.source:
+            yield sentence.end()
+            done.append(sentence.translation)
+        return done
+
+
+class _ArrivingSentence:
+    """A sentence of which some words have arrived, and the translation that has been written."""
+
+    def __init__(self, translator: Translator, wait: int | None) -> None:
+        """Start an empty sentence; `wait` is k of a wait-k model, None for a monotonic one."""
+        self._translator = translator
+        self._wait = wait
+        self._options = translator.options(beam=1)
+        self.source = ""
+        self._num_tokens = 0  # of the source
+        self._ids: tuple[int, ...] = ()
+        self._is_finished = False
+        self._text = ""
+        # Number of source words that had been read when each target word was complete; the last one may not be.
+        self._delays: list[int] = []
+
+    @property
+    def translation(self) -> SimultaneousTranslation:
+        return SimultaneousTranslation(self.source, self._text, tuple(self._delays))
+
+    def ends_before(self, word: str) -> bool:
+        """Return True if a word begins the next sentence."""
+        if self._num_tokens >= MAX_SENTENCE_TOKENS:
+            return True
+        return len(sentence_spans(f"{self.source} {word}", self._translator.languages[0])) > 1
+
+    def read(self, word: str) -> str:
+        """Add a word and return the text that can be written now."""
+        self.source = f"{self.source} {word}" if self.source else word
+        return self._advance(is_complete=False)
+
+    def end(self) -> str:
+        """Return the rest of the translation, because no more words follow."""
+        if not self._ids and not self._is_finished:
+            # Nothing has been written, so the sentence is translated like any other; it may have no letters.
+            return self._write(self._translator.n_best([self.source], self._options)[0][0].text)
+        return self._advance(is_complete=True)
+
+    def _advance(self, is_complete: bool) -> str:
+        """Translate the words so far, and return the text of the new tokens that are final."""
+        if self._is_finished:
+            return ""
+        translator = self._translator
+        [segmented] = translator.segment([self.source], protect=())
+        if not is_complete and copied_texts([segmented], translator.source):
+            return ""  # it has no letters so far, and is copied if none follow
+        source = segmented.translatable
+        scorer = translator.search.scorer
+        batch = translator.system.make_sources([source.spelled_ids], scorer.device)
+        [stream] = batch.values()
+        self._num_tokens = int(stream.num_words[0])
+        is_waiting = not is_complete and self._wait is not None and self._num_tokens - self._wait < len(self._ids)
+        if is_waiting or len(self._ids) >= max_lengths(batch, self._options)[0]:
+            return ""
+        options = replace(self._options, prefix=(self._ids,)) if self._ids else self._options
+        [[hypothesis]] = greedy_search(scorer, batch, options)
+        if not is_complete:
+            hypothesis = _first_tokens(hypothesis, max(len(self._ids), self._num_final_tokens(hypothesis)))
+        self._ids = hypothesis.ids
+        self._is_finished = hypothesis.finished
+        targets = translator.postprocessor.target_texts([source], [hypothesis], [{}], beam=1)
+        text = restored_target(source, targets[0], translator.target.normalization).text
+        # The last character may still be incomplete.
+        return self._write(text if is_complete else text.rstrip("\N{REPLACEMENT CHARACTER}"))
+
+    def _num_final_tokens(self, hypothesis: Hypothesis) -> int:
+        """Return the number of tokens that depend only on source tokens that have arrived."""
+        if self._wait is not None:
+            return max(0, self._num_tokens - self._wait + 1)
+        assert hypothesis.weights is not None
+        # [scored tokens]: False if reading did not stop at a token that has arrived.
+        stopped = map(bool, hypothesis.weights[:, : self._num_tokens].any(axis=1))
+        return [*stopped, False].index(False)
+
+    def _write(self, text: str) -> str:
+        """Replace the text so far by a longer one, and return the difference."""
+        if text.startswith(self._text):
+            piece = text[len(self._text) :]
+        else:
+            # A later token has changed the text of earlier ones, such as a quotation mark; they have been written.
+            words = text.split()[len(self._text.split()) :]
+            piece = "".join(f" {word}" for word in words)
+        self._text += piece
+        num_words = len(self._text.split())
+        num_read = len(self.source.split())
+        # The last word may have grown by this piece.
+        if piece and not piece[0].isspace() and self._delays:
+            self._delays[-1] = num_read
+        self._delays += [num_read] * (num_words - len(self._delays))
+        return piece
+
+
+def _first_tokens(hypothesis: Hypothesis, count: int) -> Hypothesis:
+    """Return a hypothesis with at most `count` of its scored tokens."""
+    if count >= len(hypothesis.token_scores):
+        return hypothesis
+    return replace(
+        hypothesis,
+        ids=hypothesis.ids[:count],
+        token_scores=hypothesis.token_scores[:count],
+        attention={name: weights[:count] for name, weights in hypothesis.attention.items()},
+        finished=False,
+    )
+
+
+@torch.inference_mode()
+def _is_causal(translator: Translator) -> bool:
+    """Return False if annotations, or the start of the decoder, depend on later source tokens.
+
+    Two sentences with the same first half are compared.
+    """
+    half = _TEST_TOKENS // 2
+    known = len(SPECIALS)  # the first token that is not a special one
+    sentences = [[known] * _TEST_TOKENS, [known] * half + [UNK] * half]
+    memories = translator.model.encode(translator.system.make_sources(sentences, translator.device))
+    [memory] = memories.values()
+    for vectors in (memory.annotations[:, :half], *leaves(translator.model.start(memories))):
+        if not torch.allclose(vectors[0], vectors[1]):
+            return False
+    return True

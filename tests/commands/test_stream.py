@@ -1,0 +1,95 @@
+"""`rnnsearch translate --stream`."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.command_line import run
+from tests.test_simultaneous import MONOTONIC, TEXTS, WAIT_K
+from tests.untrained import BAHDANAU, write_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("wait-k") / "model", WAIT_K, "bpe")
+
+
+def test_lines_are_those_of_greedy_search(model, tmp_path):
+    text = f"{TEXTS[0]}\n\n{TEXTS[1]} {TEXTS[2]}\n5"
+    expected = run("translate", model, "--beam", "1", stdin=text)
+    result = run("translate", model, "--stream", stdin=text)
+    assert result.code == 0
+    assert result.lines == expected.lines and len(result.lines) == 4
+    assert result.err.startswith("average lagging: ") and "over 4 sentences" in result.err
+    (tmp_path / "in.txt").write_text(text)
+    run("translate", model, "--stream", "-i", tmp_path / "in.txt", "-o", tmp_path / "out.txt")
+    assert (tmp_path / "out.txt").read_text() == result.out
+
+
+def test_monotonic_model_streams(tmp_path):
+    folder = write_model(tmp_path / "model", MONOTONIC)
+    expected = run("translate", folder, "--beam", "1", stdin=TEXTS[0])
+    assert run("translate", folder, "--stream", stdin=TEXTS[0]).lines == expected.lines
+
+
+def test_words_are_written_before_the_line_ends(model):
+    command = [sys.executable, "-m", "rnnsearch", "translate", str(model), "--stream"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, bufsize=0, **pipes) as process:
+        process.stdin.write(b"the small cat sees ")
+        start = process.stdout.read(1)
+        rest, _ = process.communicate(b"the dog.\n")
+    expected = run("translate", model, "--beam", "1", stdin=TEXTS[0]).out
+    assert (start + rest).decode() == expected
+
+
+def test_words_of_bytes_that_arrive_one_by_one(model, monkeypatch):
+    from rnnsearch.cli import translate_stream
+
+    text = "\ufeffthe\u00a0small ca\u0308t  sees\r\n\n the dog"
+    expected = run("translate", model, "--stream", stdin=text)
+    monkeypatch.setattr(translate_stream, "READ_BYTES", 1)
+    assert run("translate", model, "--stream", stdin=text) == expected
+    assert len(expected.lines) == 3 and not expected.lines[1]
+
+
+def test_long_words_are_cut(model, monkeypatch):
+    from rnnsearch.cli import translate_stream
+
+    monkeypatch.setattr(translate_stream, "MAX_WORD_CHARACTERS", 4)
+    assert (
+        run("translate", model, "--stream", stdin="thedogseesacat").lines
+        == run("translate", model, "--stream", stdin="thed ogse esac at").lines
+    )
+
+
+def test_invalid_input_names_its_line(model):
+    result = run("translate", model, "--stream", stdin=b"the cat\nthe \xff dog\n")
+    assert result.code == 1
+    assert "<standard input>:2: must be text in UTF-8" in result.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--beam", "4"], "--beam cannot be combined with --stream"),
+        (["--format", "json"], "--format cannot be combined with --stream"),
+        (["--alignments", "x"], "--alignments cannot be combined with --stream"),
+        (["--tags"], "--tags cannot be combined with --stream"),
+        (["--sample", "3"], "--sample cannot be combined with --stream"),
+    ],
+)
+def test_options_without_effect_are_rejected(model, options, message):
+    result = run("translate", model, "--stream", *options, stdin="the cat")
+    assert result.code == 2
+    assert message in result.err
+
+
+def test_models_that_need_the_whole_sentence_are_rejected(model, tmp_path):
+    folder = write_model(tmp_path / "model", BAHDANAU)
+    result = run("translate", folder, "--stream", stdin="the cat")
+    assert result.code == 1
+    assert f"{folder}: simultaneous translation needs" in result.err
+    result = run("translate", model, model, "--stream", stdin="the cat")
+    assert result.code == 2 and "--stream needs a single model" in result.err

@@ -1,0 +1,106 @@
+"""Simultaneous translation: words are written before the sentence is complete, and are those of greedy search."""
+
+import pytest
+
+from rnnsearch.errors import ModelError
+from rnnsearch.translator.simultaneous import (
+    MAX_SENTENCE_TOKENS,
+    SimultaneousTranslation,
+    SimultaneousTranslator,
+)
+from rnnsearch.translator.translator import Translator
+from tests.untrained import BAHDANAU, OTHER_FAMILIES, untrained
+
+STACK = {"cell": "gru", "size": 10, "layers": 2}
+FORWARD = {
+    "embedding": 12,
+    "init": {"type": "uniform", "scale": 0.8},
+    "encoder": {"type": "stacked", "direction": "forward", **STACK},
+    "decoder": {"type": "luong-input-feeding", "readout": 12, "bridge": "zero", **STACK},
+}
+WAIT_K = FORWARD | {"attention": {"score": "additive", "size": 9, "window": "wait-k", "wait": 2}}
+MONOTONIC = FORWARD | {"attention": {"score": "additive", "size": 9, "normaliser": "monotonic"}}
+TEXTS = ["the small cat sees the dog.", "the dog sees a big bird.", "a bird sees the cat, the dog sees a small cat."]
+
+
+def translate(translator, words):
+    """Return the pieces that are written after each word, the rest of the text, and its sentences."""
+    arrived = []
+    written = [""]
+
+    def arrive():
+        for word in words:
+            arrived.append(word)
+            yield word
+            written.append("")
+
+    pieces = SimultaneousTranslator(translator).translate(arrive())
+    while True:
+        try:
+            piece = next(pieces)
+            written[-1] += piece
+        except StopIteration as end:
+            return written[:-1], written[-1], end.value
+
+
+@pytest.mark.parametrize("model", [WAIT_K, MONOTONIC], ids=["wait-k", "monotonic"])
+@pytest.mark.parametrize("text_type", ["words", "bpe"])
+@pytest.mark.parametrize("text", TEXTS)
+def test_complete_sentence_has_its_greedy_translation(model, text_type, text):
+    translator = Translator(untrained(model, text_type))
+    pieces, rest, [sentence] = translate(translator, text.split())
+    expected = translator.translate(text, translator.options(beam=1)).text
+    assert "".join(pieces) + rest == sentence.text == expected
+    assert sentence.source == text
+    assert len(sentence.delays) == len(sentence.text.split())
+    assert list(sentence.delays) == sorted(sentence.delays)
+
+
+def test_wait_k_writes_one_token_per_token():
+    translator = Translator(untrained(WAIT_K))
+    text = "the small cat sees the dog"
+    pieces, _, [sentence] = translate(translator, text.split())
+    words = translator.translate(text, translator.options(beam=1)).text.split()
+    assert not pieces[0] and pieces[1].split() == words[:1] and pieces[2].split() == words[1:2]
+    assert sentence.delays[:3] == (2, 3, 4)
+
+
+def test_written_text_does_not_depend_on_later_words():
+    translator = Translator(untrained(WAIT_K, "bpe"))
+    first, _, _ = translate(translator, ["the", "small", "cat", "sees", "the", "dog", "."])
+    second, _, _ = translate(translator, ["the", "small", "cat", "bird", "red", "it", "is", "a"])
+    assert any(first[:3]) and first[:3] == second[:3]
+
+
+def test_sentences_end_where_the_next_one_begins_and_at_the_limit():
+    translator = Translator(untrained(WAIT_K))
+    texts = ["the cat sees the dog.", "A bird sees the cat!"]
+    pieces, rest, sentences = translate(translator, " ".join(texts).split())
+    assert [sentence.source for sentence in sentences] == texts
+    assert "".join(pieces) + rest == " ".join(sentence.text for sentence in sentences)
+    _, _, sentences = translate(translator, ["cat"] * (MAX_SENTENCE_TOKENS + 5))
+    assert [len(sentence.source.split()) for sentence in sentences] == [MAX_SENTENCE_TOKENS, 5]
+
+
+def test_text_without_letters_is_copied_and_no_words_have_no_sentences():
+    translator = Translator(untrained(WAIT_K))
+    assert translate(translator, ["5"]) == ([""], "5", [SimultaneousTranslation("5", "5", (1,))])
+    assert translate(translator, []) == ([], "", [])
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (BAHDANAU, "simultaneous translation needs a model with model.attention.window"),
+        (OTHER_FAMILIES["sutskever"], "simultaneous translation needs a model with model.attention.window"),
+        (
+            WAIT_K | {"encoder": {"type": "bidirectional", "cell": "gru", "size": 10}},
+            'model.encoder.direction = "forward"',
+        ),
+        (WAIT_K | {"decoder": WAIT_K["decoder"] | {"bridge": "learned"}}, 'model.decoder.bridge = "zero"'),
+        (WAIT_K | {"encoder": WAIT_K["encoder"] | {"reverse": True}}, 'model.encoder.direction = "forward"'),
+    ],
+)
+def test_models_that_need_the_whole_sentence_are_rejected(model, message):
+    with pytest.raises(ModelError, match=message):
+        SimultaneousTranslator(Translator(untrained(model)))
