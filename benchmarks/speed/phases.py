@@ -25,8 +25,8 @@ from rnnsearch.models.memory import Memory
 from rnnsearch.models.translation_model import TranslationModel, only_memory
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.ops.device import choose_device, precision
+from rnnsearch.ops.malloc import retain_freed_memory
 from rnnsearch.systems.translation import build
-from rnnsearch.training.malloc import retain_freed_memory
 from rnnsearch.training.optimisers import OPTIMISERS, clip
 
 FORWARD = ("batch", "encode", "start", "recurrence", "readout", "softmax and its gradient")

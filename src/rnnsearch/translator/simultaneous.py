@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from rnnsearch.config.attention import NORMALISERS, WaitOptions
@@ -173,8 +174,8 @@ class _ArrivingSentence:
             return max(0, self._num_tokens - self._wait + 1)
         assert hypothesis.weights is not None
         # [scored tokens]: False if reading did not stop at a token that has arrived.
-        stopped = map(bool, hypothesis.weights[:, : self._num_tokens].any(axis=1))
-        return [*stopped, False].index(False)
+        stopped = np.append(hypothesis.weights[:, : self._num_tokens].sum(axis=1) > 0, False)
+        return int(stopped.argmin())
 
     def _write(self, text: str) -> str:
         """Replace the text so far by a longer one, and return the difference."""
