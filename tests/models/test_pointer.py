@@ -12,11 +12,14 @@ from tests.models.reference import close, within
 R, V = 5, 7
 
 
-def test_switch_equals_its_definition(drawn, numbers):
-    switch, p = drawn(Switch(3, 4, 2, 6))
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_switch_equals_its_definition(layers, drawn, numbers):
+    switch, p = drawn(Switch(3, 4, 2, 6, layers))
     parts = [numbers(5, size) for size in (3, 4, 2)]
     for found, *row in zip(switch(*parts), *(part.numpy() for part in parts), strict=True):
         hidden = np.tanh(paper.product(p["hidden.weight"], np.concatenate(row)) + p["hidden.bias"])
+        for layer in range(layers - 1):
+            hidden = np.tanh(paper.product(p[f"upper.{layer}.weight"], hidden) + p[f"upper.{layer}.bias"])
         close(found, paper.product(p["choice.weight"], hidden) + p["choice.bias"])
 
 

@@ -34,7 +34,7 @@ def pointing(plainest):
 
     def made(decoder):
         config = plainest(decoder, None)
-        options = ModelConfig.model_validate(config.model.model_dump() | {"pointer": {"size": 5}})
+        options = ModelConfig.model_validate(config.model.model_dump() | {"pointer": {"size": 5, "layers": 2}})
         model = build(options, len(SOURCE), len(TARGET), 1, config.objective).eval()
         return lively(model)
 

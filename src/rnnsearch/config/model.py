@@ -19,7 +19,7 @@ from rnnsearch.config.encoders import (
     TargetCharactersConfig,
 )
 from rnnsearch.config.language_model import FUSIONS, FusionConfig
-from rnnsearch.config.options import OneOf, Size, Table
+from rnnsearch.config.options import OneOf, Size, SmallSize, Table
 from rnnsearch.config.outputs import (
     INITS,
     OUTPUTS,
@@ -42,6 +42,8 @@ class PointerConfig(Table):
 
     size: Size = 256
     """Hidden size of the switch between generating and copying a word."""
+    layers: SmallSize = 1
+    """Number of hidden layers of the switch; 2 in the paper."""
 
 
 class ModelConfig(Table):

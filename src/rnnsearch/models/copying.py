@@ -202,13 +202,14 @@ class Lexical(nn.Module):
 class Switch(nn.Module):
     """The switch of the pointer softmax (Gulcehre et al. 2016, "Pointing the unknown words", eq. 4).
 
-    p(z_t = 1) = sigmoid(v^T tanh(W [s; c; E y_{t-1}] + b) + b_z) is the probability that the next word is generated and
-    not pointed at. The paper has two hidden layers.
+    p(z_t = 1) = sigmoid(v^T h_L + b_z) is the probability that the next word is generated and not pointed at, with
+    h_1 = tanh(W_1 [s; c; E y_{t-1}] + b_1) and h_l = tanh(W_l h_{l-1} + b_l). The paper has L = 2 layers.
     """
 
-    def __init__(self, state: int, context: int, embedding: int, size: int) -> None:
+    def __init__(self, state: int, context: int, embedding: int, size: int, layers: int = 1) -> None:
         super().__init__()
-        self.hidden = Linear(state + context + embedding, size)
+        self.hidden = Linear(state + context + embedding, size)  # W_1
+        self.upper = nn.ModuleList(Linear(size, size) for _ in range(layers - 1))
         self.choice = Linear(size, 1)
 
     def forward(
@@ -216,7 +217,10 @@ class Switch(nn.Module):
     ) -> Float[Tensor, "*rows 1"]:
         """Return the argument of the sigmoid."""
         inputs = torch.cat([vector.to(state.dtype) for vector in (state, context, y_prev)], dim=-1)
-        logit: Tensor = self.choice(torch.tanh(self.hidden(inputs)))
+        hidden = torch.tanh(self.hidden(inputs))
+        for layer in self.upper:
+            hidden = torch.tanh(layer(hidden))
+        logit: Tensor = self.choice(hidden)
         return logit
 
 

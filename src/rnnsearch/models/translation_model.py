@@ -121,7 +121,9 @@ class TranslationModel(nn.Module):
         self.switch: Switch | None = None
         """The switch of the pointer softmax."""
         if config.pointer is not None:
-            self.switch = Switch(self.decoder.state_size, context_size, config.embedding, config.pointer.size)
+            pointer = config.pointer
+            state_size = self.decoder.state_size
+            self.switch = Switch(state_size, context_size, config.embedding, pointer.size, pointer.layers)
         self.target_words: TargetWordTable | None = None
         """The target word of each source word, for a copying decoder."""
         if config.decoder.copies:
