@@ -21,7 +21,7 @@ def test_lines_are_those_of_greedy_search(model, tmp_path):
     result = run("translate", model, "--stream", stdin=text)
     assert result.code == 0
     assert result.lines == expected.lines and len(result.lines) == 4
-    assert result.err.startswith("average lagging: ") and "over 4 sentences" in result.err
+    assert result.err.startswith("average lagging: ") and "over 3 sentences" in result.err
     (tmp_path / "in.txt").write_text(text)
     run("translate", model, "--stream", "-i", tmp_path / "in.txt", "-o", tmp_path / "out.txt")
     assert (tmp_path / "out.txt").read_text() == result.out
@@ -93,3 +93,11 @@ def test_models_that_need_the_whole_sentence_are_rejected(model, tmp_path):
     assert f"{folder}: simultaneous translation needs" in result.err
     result = run("translate", model, model, "--stream", stdin="the cat")
     assert result.code == 2 and "--stream needs a single model" in result.err
+
+
+def test_documents_are_rejected(model, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text("<p>the cat</p>")
+    result = run("translate", model, "--stream", "-i", path)
+    assert result.code == 2
+    assert "--stream needs lines of text as input" in result.err

@@ -131,5 +131,7 @@ def test_roles_of_fused_language_model(fusion, plainest):
 
 
 def test_roles_of_pointer_parameters(plainest):
-    model = ModelConfig.model_validate(plainest("bahdanau", None).model.model_dump() | {"pointer": {"size": 5, "layers": 2}})
+    model = ModelConfig.model_validate(
+        plainest("bahdanau", None).model.model_dump() | {"pointer": {"size": 5, "layers": 2}}
+    )
     assert_drawn(build(model, 12, 12, seed=1))

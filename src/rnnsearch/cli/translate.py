@@ -52,7 +52,7 @@ from rnnsearch.text.alignment_types import Symmetrisation
 
 if TYPE_CHECKING:
     from rnnsearch.bulk import Counts, Done
-    from rnnsearch.cli.translate_lines import LineTranslator
+    from rnnsearch.cli.translate_lines import LineTranslator, TranslateOptions
 
 
 @expand_groups
@@ -77,17 +77,8 @@ def translate(
     reads them. At a terminal, without files, this starts a
     prompt that shows the probability of each word and the source words that it attends to.
     """
-    has_markup = terms.tags or bool(terms.protect)
-    if lines.unit != "words" and files.alignments is None:
-        raise BadParameter("--unit has no effect without --alignments")
-    if lines.by is not None and files.alignments is None and lines.format != "json" and not has_markup:
-        raise BadParameter("--by has no effect without --alignments, --format json, --tags or --protect")
-    require_distinct_files({"--output": files.output, "--alignments": files.alignments}, [files.input])
-    require_files(bulk, files)
-    if lines.documents and bulk.engine is not None:
-        raise BadParameter("--documents cannot be combined with --engine, whose shards may divide documents")
-
-    from rnnsearch.cli.translate_lines import ALIGNMENTS, OUTPUT, TranslateOptions, report_counts
+    _require_effective_options(files, lines, terms, bulk)
+    from rnnsearch.cli.translate_lines import TranslateOptions, report_counts
 
     options = TranslateOptions(
         models=tuple(models),
@@ -104,26 +95,42 @@ def translate(
         alignments=files.alignments is not None,
         banned_phrases=terms.banned_phrases(),
     )
-    # Only if a file is named: the formats take 30 ms to import.
+    _require_models(models)
+    report_counts(options, _translate_input(options, files, bulk))
+
+
+def _require_effective_options(files: FileGroup, lines: LineGroup, terms: TermsGroup, bulk: BulkGroup) -> None:
+    """Raise BadParameter if options of different groups are incompatible or have no effect."""
+    has_markup = terms.tags or bool(terms.protect)
+    if lines.unit != "words" and files.alignments is None:
+        raise BadParameter("--unit has no effect without --alignments")
+    if lines.by is not None and files.alignments is None and lines.format != "json" and not has_markup:
+        raise BadParameter("--by has no effect without --alignments, --format json, --tags or --protect")
+    require_distinct_files({"--output": files.output, "--alignments": files.alignments}, [files.input])
+    require_files(bulk, files)
+    if lines.documents and bulk.engine is not None:
+        raise BadParameter("--documents cannot be combined with --engine, whose shards may divide documents")
+
+
+def _require_models(models: Sequence[Path]) -> None:
+    """Raise BadParameter if a path is that of a document, which users may take for the input argument."""
     for model in models:
+        # Only if a file is named: the formats take 30 ms to import.
         if model.is_file():
             from rnnsearch.text.documents import document_format
 
             if document_format(model.name, b"") is not None:
                 raise BadParameter(f"{model} is not a model; name the file to translate by -i")
-    if lines.stream:
-        from rnnsearch.cli.translate_stream import require_stream_options, translate_stream
 
-        require_stream_options(options, bulk)
-        translate_stream(options, files)
-        return
+
+def _translate_input(options: TranslateOptions, files: FileGroup, bulk: BulkGroup) -> Counts:
+    """Translate the input according to its format, and return the counts of all lines."""
     if files.input is not None:
         from rnnsearch.cli.translate_arrays import is_array_file, require_array_options, translate_arrays
 
         if is_array_file(files.input) and "|" not in str(files.input):
             require_array_options(options, bulk)
-            report_counts(options, translate_arrays(options, files))
-            return
+            return translate_arrays(options, files)
         from rnnsearch.cli.translate_documents import (
             is_document,
             is_table_of_sources,
@@ -135,35 +142,50 @@ def translate(
         require_line_files(files.input)
         if is_document(files.input) and not is_table_of_sources(options, files.input):
             require_text_options(options, bulk)
-            report_counts(options, translate_document(options, files))
-            return
+            return translate_document(options, files)
+    if options.lines.stream:
+        from rnnsearch.cli.translate_stream import require_stream_options, translate_stream
+
+        require_stream_options(options, bulk)
+        translate_stream(options, files)
+        return {}
     if bulk.engine is not None:
-        if files.input is not None and "|" in str(files.input) and not files.input.is_file():
-            raise BadParameter("--engine needs one input file; join several sources as columns, with tabs between them")
-        # `require_files` has checked it.
-        assert files.input is not None and files.output is not None
-        outputs = {OUTPUT: files.output}
-        if files.alignments is not None:
-            outputs[ALIGNMENTS] = files.alignments
-        report_counts(options, run_in_shards(options, files.input, outputs, bulk))
-        return
+        return _translate_in_shards(options, files, bulk)
     translator = options()
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if is_terminal and options.supports_prompt and files == FileGroup():
-        from rich.console import Console
-
-        from rnnsearch.cli.prompt import Prompt
-        from rnnsearch.cli.translate_steps import models_of
-
-        [only_model] = models_of(translator.translator)
-        splits_sentences = lines.split == "sentences"
-        only_model.require_one_source("the prompt")
-        Prompt(only_model, Console(), translator.search_options, splits_sentences).run()
-        return
-    report_counts(options, _translate_stream(translator, files))
+        _run_prompt(translator)
+        return {}
+    return _translate_lines(translator, files)
 
 
-def _translate_stream(translator: LineTranslator, files: FileGroup) -> Counts:
+def _translate_in_shards(options: TranslateOptions, files: FileGroup, bulk: BulkGroup) -> Counts:
+    """Translate a file in shards that an interrupted run need not repeat; return the counts of all lines."""
+    from rnnsearch.cli.translate_lines import ALIGNMENTS, OUTPUT
+
+    assert files.input is not None and files.output is not None, "`require_files` has checked it"
+    if "|" in str(files.input) and not files.input.is_file():
+        raise BadParameter("--engine needs one input file; join several sources as columns, with tabs between them")
+    outputs = {OUTPUT: files.output}
+    if files.alignments is not None:
+        outputs[ALIGNMENTS] = files.alignments
+    return run_in_shards(options, files.input, outputs, bulk)
+
+
+def _run_prompt(translator: LineTranslator) -> None:
+    """Translate what the user types at a terminal."""
+    from rich.console import Console
+
+    from rnnsearch.cli.prompt import Prompt
+    from rnnsearch.cli.translate_steps import models_of
+
+    [only_model] = models_of(translator.translator)
+    only_model.require_one_source("the prompt")
+    splits_sentences = translator.options.lines.split == "sentences"
+    Prompt(only_model, Console(), translator.search_options, splits_sentences).run()
+
+
+def _translate_lines(translator: LineTranslator, files: FileGroup) -> Counts:
     """Translate chunk by chunk as the input arrives; return the counts of all lines."""
     from rnnsearch.bulk import Done
     from rnnsearch.cli.translate_lines import ALIGNMENTS, OUTPUT

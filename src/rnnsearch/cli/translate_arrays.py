@@ -36,6 +36,7 @@ def require_array_options(options: TranslateOptions, bulk: BulkGroup) -> None:
         "--dictionary": options.unknown_words.dictionary is not None,
         "--candidates": options.search.candidates is not None,
         "--engine": bulk.engine is not None,
+        "--stream": options.lines.stream,
     }
     for option, is_given in has_option.items():
         if is_given:

@@ -102,6 +102,7 @@ def require_text_options(options: TranslateOptions, bulk: BulkGroup) -> None:
         "--format": options.lines.format != "text",
         "--alignments": options.alignments,
         "--engine": bulk.engine is not None,
+        "--stream": options.lines.stream,
     }
     for option, is_given in has_option.items():
         if is_given:
