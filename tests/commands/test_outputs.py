@@ -20,8 +20,9 @@ SETTINGS = {
 def test_model_is_trained_translates_and_is_resumed(name, cli, corpus, tmp_path):
     prepared = tmp_path / "data"
     settings = [f'data.prepared="{prepared}"', f'folder="{tmp_path / name}"']
-    settings.append(f"training.max_updates={400 if name in ('nce', 'blackout') else 200}")
-    result = cli("train", corpus / "run.toml", "--set", *settings, *SETTINGS[name])
+    updates = 400 if name in ("nce", "blackout") else 200
+    train = ("train", corpus / "run.toml", "--set", *settings, *SETTINGS[name])
+    result = cli(*train, f"training.max_updates={updates}")
     assert result.code == 0, result.err
     assert cli("candidates", tmp_path / name, corpus / "train.en", corpus / "train.de").code == 0
     lines = ["the small cat sees the dog.", "", "the old tree finds the bird."]
@@ -29,9 +30,7 @@ def test_model_is_trained_translates_and_is_resumed(name, cli, corpus, tmp_path)
     for options in ([], ["--beam", "1"], ["--candidates", "10"]):
         result = cli("translate", tmp_path / name, *options, stdin="".join(f"{line}\n" for line in lines))
         assert result.lines == expected, (name, options)
-    resumed = cli(
-        "train", corpus / "run.toml", "--resume", "--set", *settings, *SETTINGS[name], "training.max_updates=410"
-    )
+    resumed = cli(*train, f"training.max_updates={updates + 5}", "--resume")
     assert resumed.code == 0, resumed.err
     if name == "neighbours":
         assert_classes_of_neighbours(tmp_path / name)

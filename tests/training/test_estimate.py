@@ -25,7 +25,7 @@ def read_estimate(recorder) -> tuple[int, int, float]:
 
 
 @pytest.mark.parametrize(
-    ("limits", "updates"), [({"max_epochs": 2}, 12), ({"max_updates": 3}, 3), ({"max_updates": 3, "max_epochs": 2}, 3)]
+    ("limits", "updates"), [({"max_epochs": 2}, 12), ({"max_updates": 5}, 5), ({"max_updates": 5, "max_epochs": 2}, 5)]
 )
 def test_estimated_time_is_that_of_trial_batches(learn, monkeypatch, limits, updates):
     """An epoch has six batches with about the same number of tokens; each pass takes 30 s."""
@@ -45,6 +45,11 @@ def test_estimated_time_is_that_of_trial_batches(learn, monkeypatch, limits, upd
     assert 0.05 < gib < 64
 
 
+def test_run_of_fewer_batches_than_the_estimate_has_none(learn):
+    messages = learn(max_updates=summary.NUM_TRIAL_BATCHES).messages
+    assert not any(map(ESTIMATE.fullmatch, messages))
+
+
 def test_estimate_respects_max_minutes(learn):
     recorder = learn(max_minutes=0.001)
     assert read_estimate(recorder)[1] == 0
@@ -53,10 +58,10 @@ def test_estimate_respects_max_minutes(learn):
 def test_estimate_excludes_memory_mapped_moments(learn, monkeypatch, tmp_path):
     tables = {"objective": {"partition": 9}}
     monkeypatch.setattr(summary, "MOMENT_BYTES", 1 << 30)  # a GiB per parameter
-    *_, in_memory = read_estimate(learn("memory", tables, max_updates=1))
+    *_, in_memory = read_estimate(learn("memory", tables, max_updates=5))
     weights = read_weights(tmp_path / "memory" / "model.safetensors")
     monkeypatch.setattr(sparse_tables, "MIN_MAPPED_BYTES", 1)
-    *_, mapped = read_estimate(learn("files", tables, max_updates=1))
+    *_, mapped = read_estimate(learn("files", tables, max_updates=5))
     tables = [w.numel() for name, w in weights.items() if "embedding" in name or name.startswith("output.")]
     assert sum(tables) > 0
     assert in_memory - mapped == pytest.approx(sum(tables), abs=2)
@@ -86,11 +91,11 @@ def test_no_estimate_if_a_batch_does_not_fit(learn, monkeypatch):
             return original(trainer)
 
     monkeypatch.setattr(run_module, "estimate", out_of_memory)
-    recorder = learn(max_updates=2)
+    recorder = learn(max_updates=5)
     assert not any(map(ESTIMATE.fullmatch, recorder.messages))
-    assert "2 updates done" in recorder.reason
+    assert "5 updates done" in recorder.reason
 
 
 def test_resumed_run_has_no_estimate(learn):
-    assert any(map(ESTIMATE.fullmatch, learn(max_updates=2).messages))
-    assert not any(map(ESTIMATE.fullmatch, learn(max_updates=4, resume=True).messages))
+    assert any(map(ESTIMATE.fullmatch, learn(max_updates=5).messages))
+    assert not any(map(ESTIMATE.fullmatch, learn(max_updates=10, resume=True).messages))

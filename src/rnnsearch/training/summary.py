@@ -56,11 +56,16 @@ LONGER_RUN = "better (--resume with higher training limits)"
 
 
 def estimate(trainer: Trainer[Any]) -> str | None:
-    """Return the expected time and memory of a run in words, or None if a batch does not fit into memory.
+    """Return the expected time and memory of a run in words; None if it ends before they are measured.
+
+    It is also None if a batch does not fit into memory.
 
     Runs forward and backward passes over the first batches (on a GPU repeatedly, until CUDA graphs are replayed) and
     discards the gradients: neither weights nor random numbers of the run change.
     """
+    training = trainer.training
+    if training.max_updates is not None and training.max_updates * training.batch.accumulate <= NUM_TRIAL_BATCHES:
+        return None
     batch_durations: list[float] = []
     repetitions = MIN_OCCURRENCES + 2 if trainer.device.type == "cuda" else 1
     try:
@@ -79,7 +84,6 @@ def estimate(trainer: Trainer[Any]) -> str | None:
     counted = batch_durations[1:] or batch_durations
     batch_seconds = sum(counted) / len(counted)
     epoch_seconds = batch_seconds * trainer.batches.count(0)
-    training = trainer.training
     limits = [] if training.max_epochs is None else [training.max_epochs * epoch_seconds]
     if training.max_updates is not None:
         limits.append(training.max_updates * training.batch.accumulate * batch_seconds)
