@@ -365,6 +365,13 @@ def test_single_problems(tables, problem, model_problems):
     assert message.startswith(f"model.{problem}")
 
 
+def test_hidden_states_need_input_feeding(model_problems):
+    problem = (
+        "model.target_characters.reads_hidden: has no effect with the bahdanau decoder, which does not feed h~_t back"
+    )
+    assert f"{problem}; remove it" in model_problems({"target_characters": {"size": 4, "reads_hidden": True}})
+
+
 def test_all_problems_of_a_flat_table_are_reported(model_problems):
     table = {"score": "general", "size": 7, "window": "local-p", "widht": 3, "features": ["markov"]}
     assert model_problems({"attention": table}) == [

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from rnnsearch.config.model import PointerConfig
 from rnnsearch.models.copying import PointerOutput, Switch
 from rnnsearch.text.vocabulary import UNK
 from tests.models import reference as paper
@@ -14,7 +15,7 @@ R, V = 5, 7
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
 def test_switch_equals_its_definition(layers, drawn, numbers):
-    switch, p = drawn(Switch(3, 4, 2, 6, layers))
+    switch, p = drawn(Switch(PointerConfig(size=6, layers=layers), 3, 4, 2))
     parts = [numbers(5, size) for size in (3, 4, 2)]
     for found, *row in zip(switch(*parts), *(part.numpy() for part in parts), strict=True):
         hidden = np.tanh(paper.product(p["hidden.weight"], np.concatenate(row)) + p["hidden.bias"])

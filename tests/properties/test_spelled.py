@@ -7,8 +7,10 @@ import torch
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.config.encoders import SOURCE_CHARACTERS
+from rnnsearch.data.batch import EmbeddingInput
 from rnnsearch.data.batches import make_batch
 from rnnsearch.data.characters import CHARACTER_PAD, MAX_WORD_CHARACTERS, UNKNOWN_CHARACTER, Characters, WordCharacters
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.decoders import DECODERS
 from rnnsearch.models.translation_model import CharacterCounts
 from rnnsearch.objectives.likelihood import Likelihood
@@ -45,10 +47,10 @@ def make(sentences, device):
 def hybrid(plainest):
     """Return a function that builds a model that composes and spells words from characters, with random weights."""
 
-    def made(decoder, composition="lstm", words="all"):
+    def made(decoder, composition="lstm", words="all", **spelling):
         config = plainest(decoder, None)
         read = {"type": composition, "words": words}
-        written = {"size": 6, "embedding": 4, "layers": 2}
+        written = {"size": 6, "embedding": 4, "layers": 2, **spelling}
         tables = {**config.model.model_dump(), "source_characters": read, "target_characters": written}
         options = ModelConfig.model_validate(tables)
         model = build(options, len(WORDS), len(WORDS), 1, config.objective, COUNTS).eval()
@@ -58,6 +60,8 @@ def hybrid(plainest):
 
 
 ATTENDING = [name for name, decoder in DECODERS.items() if decoder.component.attends]
+SPELLING = [*((name, False) for name in ATTENDING), ("luong-input-feeding", True)]
+"""Decoders, and whether characters start from states before attention."""
 
 
 @pytest.mark.parametrize("words", ["all", "unknown"])
@@ -74,9 +78,35 @@ def test_unknown_words_differ_by_their_characters(composition, words, hybrid):
     assert losses == pytest.approx([-h.log_prob for h in found], rel=1e-4)
 
 
-@pytest.mark.parametrize("decoder", ATTENDING)
-def test_loss_is_sum_of_words_and_characters(decoder, hybrid):
-    model, batch = hybrid(decoder), batch_of()
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_hidden_states_are_those_before_attention(dropout, plainest):
+    """With input feeding, they are recomputed from the readings, with the gradients of the recurrence."""
+    tables = plainest("luong-input-feeding", None).model.model_dump()
+    tables["dropout"] |= dict.fromkeys(("feeding", "state", "layer_outputs"), dropout)
+    model = lively(build(ModelConfig.model_validate(tables), len(WORDS), len(WORDS), 1)).double()
+    batch = batch_of()
+    rng = BatchRng(3)
+    memory = model.encode(batch.sources, rng)["source"]
+    x = model.decoder.inputs(model.target_embedding(EmbeddingInput(batch.target.previous())))
+    state = model.decoder.start(memory, rng, x.shape[1])
+    found = model.decoder.hidden_states(x, state, model.decoder.unroll(x, state, memory))
+    expected = model.decoder.unroll_separate(x, state, memory).state
+    torch.testing.assert_close(found, expected)
+    parameters = list(model.decoder.parameters())
+    weights = torch.randn(found.shape, dtype=found.dtype, generator=torch.Generator().manual_seed(1))
+    gradients = [
+        torch.autograd.grad((states * weights).sum(), parameters, retain_graph=True, allow_unused=True)
+        for states in (found, expected)
+    ]
+    for one, other in zip(*gradients, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(("decoder", "reads_hidden"), SPELLING)
+def test_loss_is_sum_of_words_and_characters(decoder, reads_hidden, hybrid):
+    model, batch = hybrid(decoder, reads_hidden=reads_hidden), batch_of()
     loss, done = Likelihood(spelling_weight=0.3).loss_and_pass(model, batch, None)
     speller, model.speller = model.speller, None
     words = Likelihood()(model, batch, None)
@@ -87,22 +117,22 @@ def test_loss_is_sum_of_words_and_characters(decoder, hybrid):
         assert (spelling.indices[n, i] > 0) == (batch.target.ids[n, i] == UNK)
         if batch.target.ids[n, i] == UNK:
             of_characters += speller.losses(
-                speller.initial_state(reading.state[n, i, None], reading.context[n, i, None]), word
+                speller.initial_state(reading.hidden[n, i, None], reading.context[n, i, None]), word
             )[0]
     torch.testing.assert_close(loss.total, words.total + 0.3 * of_characters)
     torch.testing.assert_close(loss.nll, words.nll + of_characters.detach())
     torch.testing.assert_close(done.nll.sum(), loss.nll)
 
 
-@pytest.mark.parametrize("decoder", ATTENDING)
-def test_spelled_word_score_equals_forced_score(decoder, hybrid):
-    model = hybrid(decoder)
+@pytest.mark.parametrize(("decoder", "reads_hidden"), SPELLING)
+def test_spelled_word_score_equals_forced_score(decoder, reads_hidden, hybrid):
+    model = hybrid(decoder, reads_hidden=reads_hidden)
     found = spell_unknown_words(model, WRITTEN, SOURCES[:2], TARGETS[:2], make, beam=4)
     assert [sorted(words) for words in found] == [[1], [0, 2]]
     batch = batch_of((0, 1))
     reading = model.unroll(batch.target.previous(), model.encode(batch.sources)).reading
     places = (batch.target.ids == UNK).nonzero(as_tuple=True)
-    first = model.speller.initial_state(reading.state[places], reading.context[places])
+    first = model.speller.initial_state(reading.hidden[places], reading.context[places])
     for hypothesis, begin, text in zip(
         decode_characters(model, first, 4), first, [w[p] for w in found for p in sorted(w)], strict=True
     ):

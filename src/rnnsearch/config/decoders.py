@@ -35,6 +35,8 @@ class DecoderConfig(Options):
     """True if a layer between state and output can also read a language model."""
     feeds_back: ClassVar[bool] = False
     """True if each step reads a vector of the previous step besides the states of the cells."""
+    feeds_attentional_state: ClassVar[bool] = False
+    """True if this vector is h~, which is also the state that outputs read."""
     supports_actor: ClassVar[bool] = False
     """True if an actor can change the state before each step (`models/actor.py`)."""
     copies: ClassVar[bool] = False
@@ -214,6 +216,7 @@ class LuongInputFeedingOptions(_Attentional):
 
     type: Literal["luong-input-feeding"] = "luong-input-feeding"
     feeds_back = True
+    feeds_attentional_state = True
 
 
 @DECODERS.register

@@ -326,3 +326,6 @@ class TargetCharactersConfig(Table):
     """Number of layers; the first starts from the word decoder's context and state at the unknown word."""
     embedding: Size = 64
     """Size of the character embeddings."""
+    reads_hidden: bool = False
+    """With input feeding, start from the context and h_t, as in the paper; by default from the
+    context and h~_t, which is fed back. Only for `luong-input-feeding`."""

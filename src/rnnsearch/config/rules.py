@@ -474,6 +474,11 @@ TRANSLATION_NO_EFFECT: tuple[NoEffect, ...] = (
         'with text.type = "{text.types[1]}", whose vocabulary covers every word',
     ),
     NoEffect(
+        ("model.target_characters.reads_hidden",),
+        lambda config: not config.translation.decoder.feeds_attentional_state,
+        "with the {model.decoder.type} decoder, which does not feed h~_t back",
+    ),
+    NoEffect(
         ("model.pointer",),
         lambda config: _first_open_type(config.text) is not None,
         'with text.type = "{open_type}", whose vocabulary covers every word',

@@ -22,6 +22,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rnnsearch.config.model import PointerConfig
 from rnnsearch.models.layers import Embedding, Linear
 from rnnsearch.models.memory import NO_WORD, Memory
 from rnnsearch.models.outputs import LogitsFunction, Losses, Output, OutputLayer, PlainLoss
@@ -206,11 +207,12 @@ class Switch(nn.Module):
     h_1 = tanh(W_1 [s; c; E y_{t-1}] + b_1) and h_l = tanh(W_l h_{l-1} + b_l). The paper has L = 2 layers.
     """
 
-    def __init__(self, state: int, context: int, embedding: int, size: int, layers: int = 1) -> None:
+    def __init__(self, options: PointerConfig, state: int, context: int, embedding: int) -> None:
+        """Create the layers; `state`, `context` and `embedding` are the sizes of the inputs."""
         super().__init__()
-        self.hidden = Linear(state + context + embedding, size)  # W_1
-        self.upper = nn.ModuleList(Linear(size, size) for _ in range(layers - 1))
-        self.choice = Linear(size, 1)
+        self.hidden = Linear(state + context + embedding, options.size)  # W_1
+        self.upper = nn.ModuleList(Linear(options.size, options.size) for _ in range(options.layers - 1))
+        self.choice = Linear(options.size, 1)
 
     def forward(
         self, state: Float[Tensor, "*rows D"], context: Float[Tensor, "*rows H"], y_prev: Float[Tensor, "*rows E"]

@@ -33,7 +33,8 @@ class Speller(nn.Module):
 
     The stack reads the characters before the k-th, BOS first; EOS ends the word. Its bottom layer starts from
     h˘_t = tanh(W˘ [c_t; h_t]) (eq. 7: a separate path, in addition to the h~_t that predicts the word), the others from
-    zero, and all memories are empty. h_t is the state of the decoder's reading; with input feeding, this is h~_t.
+    zero, and all memories are empty. h_t is the state of the decoder's reading; with input feeding, this is h~_t unless
+    the option `reads_hidden` is set.
     """
 
     def __init__(self, options: TargetCharactersConfig, characters: int, state: int, context: int) -> None:

@@ -33,7 +33,7 @@ from rnnsearch.models.copying import CopyOutput, Lexical, PointerOutput, Switch,
 from rnnsearch.models.decoders import DECODERS
 from rnnsearch.models.decoders.bahdanau import Bahdanau
 from rnnsearch.models.decoders.copynet import PSI, CopyNet
-from rnnsearch.models.decoders.decoder import Reading, State
+from rnnsearch.models.decoders.decoder import HIDDEN, Reading, State
 from rnnsearch.models.encoders import ENCODERS, Encoder
 from rnnsearch.models.fusion import FUSIONS, FusedState, Fusion
 from rnnsearch.models.layers import ArrayProjection, Embedding
@@ -121,9 +121,7 @@ class TranslationModel(nn.Module):
         self.switch: Switch | None = None
         """The switch of the pointer softmax."""
         if config.pointer is not None:
-            pointer = config.pointer
-            state_size = self.decoder.state_size
-            self.switch = Switch(state_size, context_size, config.embedding, pointer.size, pointer.layers)
+            self.switch = Switch(config.pointer, self.decoder.state_size, context_size, config.embedding)
         self.target_words: TargetWordTable | None = None
         """The target word of each source word, for a copying decoder."""
         if config.decoder.copies:
@@ -131,8 +129,9 @@ class TranslationModel(nn.Module):
             self.target_words = TargetWordTable(source_vocabulary, target_vocabulary)
         self.speller: Speller | None = None
         """The character decoder of target words that are not in the vocabulary."""
-        if config.target_characters is not None:
-            self.speller = Speller(config.target_characters, characters.target, self.decoder.state_size, context_size)
+        if (spelling := config.target_characters) is not None:
+            size = self.decoder.hidden_size if spelling.reads_hidden else self.decoder.state_size
+            self.speller = Speller(spelling, characters.target, size, context_size)
         self.language_model: Fusion | None = None
         """A language model that the readout reads."""
         if (fusion := config.language_model) is not None:
@@ -259,6 +258,9 @@ class TranslationModel(nn.Module):
         else:
             assert isinstance(self.decoder, Bahdanau), "`check` requires it"
             reading = self.actor.unroll(self.decoder, x, y_prev, state, memory)
+        if self.config.target_characters is not None and self.config.target_characters.reads_hidden:
+            hidden = self.decoder.hidden_states(x, state, reading)
+            reading = reading._replace(extras={**reading.extras, HIDDEN: hidden})
         if self.language_model is not None:
             fusion = self.language_model(self.language_model.model.unroll(previous), reading.state)
             reading = reading._replace(fusion=fusion)

@@ -189,7 +189,7 @@ def spelling_losses(speller: Speller, target: Stream, reading: Reading) -> tuple
     indices = target.characters.indices  # [B, I], 0 for known words
     unknown = indices.nonzero(as_tuple=True)
     # [M, D] of M unknown words
-    initial_state = speller.initial_state(reading.state[unknown], reading.context[unknown])
+    initial_state = speller.initial_state(reading.hidden[unknown], reading.context[unknown])
     # Each occurrence of a word has its own state, so that its characters [M, L] are repeated.
     total, nll = speller.losses(initial_state, target.characters.characters[indices[unknown]])
     return total, nll.new_zeros(indices.shape).index_put(unknown, nll)

@@ -84,7 +84,8 @@ def _unknown_words(
     memories = model.encode(make_batch(sources, model.device))
     reading = model.unroll(Stream.from_ids(y).previous(), memories).reading
     sentence, position = (y == UNK).nonzero(as_tuple=True)
-    initial_states = model.speller.initial_state(reading.state[sentence, position], reading.context[sentence, position])
+    unknown = (sentence, position)
+    initial_states = model.speller.initial_state(reading.hidden[unknown], reading.context[unknown])
     return list(zip(sentence.tolist(), position.tolist(), strict=True)), initial_states
 
 

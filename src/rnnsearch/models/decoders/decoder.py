@@ -38,6 +38,9 @@ State = Any
 UNTRANSLATED = "untranslated"
 """Key in `Reading.extras` of the remaining coverage [N, J] of each source position before this target position."""
 
+HIDDEN = "hidden"
+"""Key in `Reading.extras` of the states [N, D] before any result of attention was added, if a component reads them."""
+
 
 class Reading(NamedTuple):
     """Inputs of the readout and of objectives at one target position; of all positions, stacked: [B, I, ...].
@@ -63,6 +66,11 @@ class Reading(NamedTuple):
         """Create the reading of a decoder with attention."""
         extras = {} if output.untranslated is None else {UNTRANSLATED: output.untranslated}
         return cls(state, output.context, output.alpha, output.expected_alpha, extras)
+
+    @property
+    def hidden(self) -> Tensor:
+        """The states before any result of attention was added, if they were requested; otherwise `state`."""
+        return self.extras.get(HIDDEN, self.state)
 
     @property
     def soft_alpha(self) -> Tensor | None:
@@ -156,6 +164,21 @@ class Decoder(nn.Module, ABC):
         input feeding, the state of an ordinary reading already contains the context.)
         """
         return self.unroll(x, state, memory)
+
+    @property
+    def hidden_size(self) -> int:
+        """Size of the vectors of `hidden_states`."""
+        return self.state_size
+
+    def hidden_states(self, x: Float[Tensor, "N I G"], state: State, reading: Reading) -> Float[Tensor, "N I D"]:
+        """Return the decoder states of all target positions, before any result of attention is added to them.
+
+        Args:
+            x: The decoder's inputs.
+            state: The state before the first position.
+            reading: The readings of `unroll` for these inputs.
+        """
+        return reading.state
 
     def readout_separate(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
         """Return the readout of a reading of `unroll_separate`."""

@@ -195,6 +195,23 @@ class LuongInputFeeding(Luong):
     def readout_separate(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
         return super().readout(y_prev, reading)
 
+    @property
+    def hidden_size(self) -> int:
+        return self.stack.size
+
+    def hidden_states(self, x: Float[Tensor, "N I G"], state: LayersState, reading: Reading) -> Float[Tensor, "N I D"]:
+        """Return h_t, from the h~_{t-1} that are already known, so that only the stack runs again."""
+        assert state.fed is not None
+        fed = torch.cat([state.fed[:, None].to(reading.state.dtype), reading.state[:, :-1]], dim=1)  # [N, I, F]
+        mask = state.stack.fed_mask(x.shape[1])
+        gates = x + self.feeding(fed if mask is None else fed * mask)
+        stack = state.stack
+        hidden = []
+        for gates_t in gates.unbind(1):  # I times [N, G]
+            h, stack = self.stack.step(gates_t, stack)
+            hidden.append(h)
+        return torch.stack(hidden, dim=1)
+
 
 @implements(NeubigOptions)
 class Neubig(StackDecoder):
