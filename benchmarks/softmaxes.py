@@ -27,6 +27,7 @@ METHODS: dict[str, list[str]] = {
     "partition": ["objective.partition=6000"],
     "BlackOut": ['objective.contrast={type="blackout"}'],
     "hierarchical": ['model.output={type="hierarchical"}'],
+    "tree": ['model.output={type="tree"}'],
     "adaptive": ['model.output={type="adaptive",cutoffs=[2000]}'],
 }
 """Settings of the run file by method."""

@@ -39,6 +39,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "NCE": {"objective": {"contrast": {"type": "nce"}}},
     "BlackOut": {"objective": {"contrast": {"type": "blackout"}}},
     "hierarchical": {"model": {"output": {"type": "hierarchical"}}},
+    "tree": {"model": {"output": {"type": "tree"}}},
     "adaptive": {"model": {"output": {"type": "adaptive", "cutoffs": [2_000, 7_000]}}},
 }
 """Settings of the run file by method."""

@@ -11,6 +11,7 @@ SETTINGS = {
     "adaptive": ['model.output={type="adaptive", cutoffs=[8, 12], factor=2.0}'],
     "hierarchical": ['model.output={type="hierarchical", classes=5}'],
     "neighbours": ['model.output={type="hierarchical", by="neighbours", classes=5}'],
+    "tree": ['model.output={type="tree"}'],
     "nce": ['objective.contrast={type="nce", samples=100, power=0.5}'],
     "blackout": ['objective.contrast={type="blackout", samples=40}'],
 }

@@ -4,7 +4,7 @@ import numpy as np
 
 from rnnsearch.data import word_classes
 from rnnsearch.data.id_store import ParallelIds
-from rnnsearch.data.word_classes import exchange_classes, frequency_classes
+from rnnsearch.data.word_classes import exchange_classes, frequency_classes, huffman_parents
 from rnnsearch.text.vocabulary import EOS
 
 
@@ -72,3 +72,13 @@ def test_only_the_first_bigrams_of_a_long_text_count(monkeypatch):
     monkeypatch.setattr(word_classes, "MAX_BIGRAMS", 60)
     some = exchange_classes(ParallelIds.from_rows({"de": rows}), "de", 19, 4)
     assert np.array_equal(some, exchange_classes(ParallelIds.from_rows({"de": rows[:10]}), "de", 19, 4))
+
+
+def test_huffman_tree_has_the_shortest_paths():
+    # 0 and 1 are joined first (node 5), then 2 and 5 (6), 3 and 6 (7), 4 and 7 (8, the root).
+    assert huffman_parents(np.array([1, 1, 2, 4, 8])).tolist() == [5, 5, 6, 7, 8, 6, 7, 8]
+    # Equal counts make a balanced tree.
+    assert huffman_parents(np.zeros(4, dtype=np.int64)).tolist() == [4, 4, 5, 5, 6, 6]
+    parents = huffman_parents(np.array([7, 3, 3, 1, 0, 12, 5]))
+    assert np.bincount(parents)[7:].tolist() == [2] * 6
+    assert (parents > np.arange(12)).all()

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.config.outputs import AdaptiveOptions, HierarchicalOptions
-from rnnsearch.models.class_outputs import AdaptiveOutput, HierarchicalOutput
+from rnnsearch.config.outputs import AdaptiveOptions, HierarchicalOptions, TreeOptions
+from rnnsearch.data.word_classes import huffman_parents
+from rnnsearch.models.class_outputs import AdaptiveOutput, HierarchicalOutput, TreeOutput
 from tests.models import reference as paper
 from tests.models.reference import close
 
@@ -48,8 +49,32 @@ def adaptive(p, t, some):
     return np.array(found)
 
 
-@pytest.fixture(params=["hierarchical", "adaptive"])
+COUNTS = [5, 1, 40, 3, 3, 9, 0, 17, 2, 2, 6]
+
+
+def tree(p, t, some):
+    """The product of the decisions on the path from the root, over the tokens `some`."""
+    parents = huffman_parents(np.array(COUNTS)).tolist()
+    found = []
+    for token in some:
+        probability = 1.0
+        node = token
+        while node != 2 * V - 2:
+            inner = parents[node] - V
+            siblings = [child for child, parent in enumerate(parents) if parent == parents[node]]
+            score = p["weight"][inner] @ t + p["bias"][inner]
+            probability *= paper.sigma(score if node == siblings[0] else -score)
+            node = parents[node]
+        found.append(probability)
+    return np.array(found) / (1.0 if len(some) == V else sum(found))
+
+
+@pytest.fixture(params=["hierarchical", "tree", "adaptive"])
 def output(request, drawn):
+    if request.param == "tree":
+        made = TreeOutput(TreeOptions(), R, V)
+        made.assign_parents(torch.from_numpy(huffman_parents(np.array(COUNTS))))
+        return *drawn(made), tree
     if request.param == "adaptive":
         made = AdaptiveOutput(AdaptiveOptions(cutoffs=[3, 7], factor=2.0), R, V)
         return *drawn(made), adaptive
@@ -112,3 +137,9 @@ def test_bf16_losses_are_close_to_fp32(output, numbers):
 def test_default_number_of_classes_is_the_square_root():
     layer = HierarchicalOutput(HierarchicalOptions(), R, 100)
     assert layer.classes.unique(return_counts=True)[1].tolist() == [10] * 10
+
+
+def test_tree_is_balanced_before_tokens_are_counted():
+    levels, order = TreeOutput(TreeOptions(), R, 16)._levels()
+    assert [len(level.parent) for level in levels] == [2, 4, 8, 16]
+    assert sorted(order.tolist()) == [*range(31)]

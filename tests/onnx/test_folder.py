@@ -128,6 +128,7 @@ def test_javascript_example_parses():
         ({"pointer": {"size": 4}}, "copying source words (pointer)"),
         ({"decoder": {"type": "copynet", "cell": "gru", "size": 11}}, "source words (copynet)"),
         ({"output": {"type": "hierarchical"}}, "its output (hierarchical)"),
+        ({"output": {"type": "tree"}}, "its output (tree)"),
         ({"source_characters": {"type": "lstm", "embedding": 4}}, "words made of characters"),
     ],
 )

@@ -1,10 +1,12 @@
 """Class-based output layers in whole systems: search, forced scores, candidate lists and model folders."""
 
+import numpy as np
 import pytest
 import torch
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.data.batches import make_batch
+from rnnsearch.data.word_classes import huffman_parents
 from rnnsearch.models.class_outputs import OUTPUTS
 from rnnsearch.models.decoders import DECODERS
 from rnnsearch.objectives.likelihood import Likelihood
@@ -17,7 +19,7 @@ from rnnsearch.utils.weights import load_weights, named_weights, save_weights
 from tests.properties import conftest
 from tests.properties.conftest import SYMBOLS
 
-OPTIONS = {"hierarchical": {"classes": 4}, "adaptive": {"cutoffs": [5, 8], "factor": 2.0}}
+OPTIONS = {"hierarchical": {"classes": 4}, "tree": {}, "adaptive": {"cutoffs": [5, 8], "factor": 2.0}}
 SOURCES, TARGETS = [[5, 6, 7], [9], [10, 4]], [[4, 5], [6, 7, 8, 9], []]
 SEARCH = SearchOptions(beam=3, max_ratio=1.0, max_extra=3)
 
@@ -33,6 +35,8 @@ def lively(request, plainest):
         model = conftest.lively(build(options, SYMBOLS, SYMBOLS, 1, config.objective).eval())
         if request.param == "hierarchical":
             model.output.assign_classes(torch.arange(SYMBOLS) % 3)
+        if request.param == "tree":
+            model.output.assign_parents(torch.from_numpy(huffman_parents(2 ** np.arange(SYMBOLS))))
         return model
 
     return made
@@ -71,6 +75,8 @@ def test_weights_file_stores_the_classes(lively, tmp_path):
     model, other = lively("bahdanau"), lively("bahdanau")
     if "output.classes" in named_weights(model):
         other.output.assign_classes(torch.zeros(SYMBOLS, dtype=torch.int64))
+    if "output.parents" in named_weights(model):
+        other.output.assign_parents(torch.from_numpy(huffman_parents(np.ones(SYMBOLS, np.int64))))
     save_weights(tmp_path / "w", named_weights(model))
     load_weights(tmp_path / "w", other)
     t = torch.randn(2, model.decoder.readout_size)

@@ -26,7 +26,7 @@ class OutputConfig(Options):
     type: str
     """Output layer, see below."""
     predicts_class: ClassVar[bool] = False
-    """True if a class of tokens is predicted before the token, so that no single matrix product computes all scores."""
+    """True if classes of tokens are predicted before the token, so that no single product computes all scores."""
 
 
 OUTPUTS = Family[OutputConfig]("output")
@@ -51,6 +51,16 @@ class HierarchicalOptions(OutputConfig):
     """Assignment of tokens to classes: by `frequency`, such that every class has the same total of square roots of
     counts (Mikolov et al. 2011), or by their preceding tokens (`neighbours`), with the exchange algorithm (Kneser & Ney
     1993; Uszkoreit & Brants 2008) for the criterion of Brown et al. (1992)."""
+
+
+@OUTPUTS.register
+class TreeOptions(OutputConfig):
+    """Binary tree over the vocabulary (Morin & Bengio 2005), the Huffman tree of the counts (Mikolov et al. 2013):
+    training computes one binary decision per node on the way to a token.
+    """
+
+    type: Literal["tree"] = "tree"
+    predicts_class = True
 
 
 @OUTPUTS.register

@@ -1,12 +1,14 @@
-"""Classes of target tokens for the hierarchical output (`models/class_outputs.py`), computed from the training text.
+"""Classes and trees of target tokens for the outputs in `models/class_outputs.py`, computed from the training text.
 
 V is the size of the vocabulary.
 
-`systems/translation.py` calls it before training, and the classes are stored in the checkpoint. Results are
+`systems/translation.py` calls it before training, and the results are stored in the checkpoint. Results are
 deterministic.
 """
 
 from __future__ import annotations
+
+from heapq import heapify, heappop, heapreplace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +37,24 @@ def frequency_classes(counts: NDArray[np.int64], num_classes: int) -> Classes:
     classes = np.empty(len(counts), dtype=np.int64)
     classes[order] = np.minimum(cumulative / cumulative[-1] * num_classes, num_classes - 1).astype(np.int64)
     return classes
+
+
+def huffman_parents(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the parent of each node [2 V - 2] of a Huffman tree, the binary tree with the shortest paths on average.
+
+    Nodes 0 to V - 1 are the tokens, the others the inner nodes in the order in which they were made, so that the last
+    one, 2 V - 2, is the root. Equal counts are ordered by node.
+    """
+    num_tokens = len(counts)
+    parents = np.empty(2 * num_tokens - 2, dtype=np.int64)
+    heap = [(int(count), token) for token, count in enumerate(counts)]
+    heapify(heap)
+    for node in range(num_tokens, 2 * num_tokens - 1):
+        first_count, first = heappop(heap)
+        second_count, second = heap[0]
+        parents[[first, second]] = node
+        heapreplace(heap, (first_count + second_count, node))
+    return parents
 
 
 def exchange_classes(ids: ParallelIds, stream: str, vocabulary: int, num_classes: int) -> Classes:

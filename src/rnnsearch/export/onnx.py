@@ -158,7 +158,7 @@ def _unsupported_parts(model: TranslationModel) -> Iterator[str]:
         mechanism = "pointer" if model.switch is not None else decoder.component.name()
         yield f"copying source words ({mechanism})"
     elif not isinstance(model.output, Output | AdaptiveOutput):
-        yield "its output (hierarchical)"
+        yield f"its output ({model.config.output.type})"
     if isinstance(model.source_embedding, ArrayProjection):
         yield "a source that is an array"
     elif type(model.source_embedding) is not Embedding or model.speller is not None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import isqrt
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -18,11 +19,28 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rnnsearch.config import outputs
-from rnnsearch.config.outputs import AdaptiveOptions, HierarchicalOptions, OutputConfig, SoftmaxOutputOptions
+from rnnsearch.config.outputs import (
+    AdaptiveOptions,
+    HierarchicalOptions,
+    OutputConfig,
+    SoftmaxOutputOptions,
+    TreeOptions,
+)
 from rnnsearch.config.registry import Implementations, implements
 from rnnsearch.models.layers import Embedding, parameter, set_role
 from rnnsearch.models.outputs import LogitsFunction, Losses, Output, PlainLoss
 from rnnsearch.utils.tensors import at_least_fp32
+
+
+class TreeLevel(NamedTuple):
+    """The nodes at one distance from the root of a tree."""
+
+    parent: Int[Tensor, "L"]
+    """Index of each node's parent in the level above."""
+    inner: Int[Tensor, "L"]
+    """Number of the parent among the inner nodes."""
+    direction: Int[Tensor, "L"]
+    """1 for the first child of the parent, -1 for the second."""
 
 
 @implements(HierarchicalOptions)
@@ -119,6 +137,108 @@ class HierarchicalOutput(PlainLoss):
         is_empty = torch.ones(self.num_classes, dtype=torch.bool, device=classes.device).index_fill(0, classes, False)
         scores = at_least_fp32(functional.linear(readout, self.class_weight, self.class_bias))
         return torch.log_softmax(scores.masked_fill(is_empty, -torch.inf), dim=-1)
+
+
+@implements(TreeOptions)
+class TreeOutput(PlainLoss):
+    """A binary tree over the tokens (Morin & Bengio 2005, section 4), the Huffman tree of their counts.
+
+    p(y) = prod_n sigmoid(d_n (w_n r + b_n)) over the inner nodes n on the path from the root to y; d_n is 1 if the path
+    goes on to the first child of n, and -1 if it goes on to the second.
+
+    The tree is computed from the training text (`data/word_classes.py`) and set by `assign_parents`. With `rows`, the
+    probabilities of these tokens are normalised again.
+    """
+
+    parents: Tensor
+    """[2 V - 2], the parent of each node (see `huffman_parents`), as floats like everything in a model folder."""
+
+    def __init__(self, options: TreeOptions, readout: int, vocabulary: int) -> None:
+        super().__init__()
+        self.vocabulary = vocabulary
+        self.weight = parameter("embedding", vocabulary - 1, readout)  # w_n
+        self.bias = parameter("bias", vocabulary - 1)  # b_n
+        # A balanced tree, until `assign_parents` sets that of the counts: two nodes after each other have one parent.
+        nodes = torch.arange(2 * vocabulary - 2)
+        self.register_buffer("parents", vocabulary + nodes.div(2, rounding_mode="floor"))
+        self.assign_parents(self.parents)
+
+    def assign_parents(self, parents: Int[Tensor, "nodes"]) -> None:
+        """Set the parent of each node except for the root."""
+        self.parents = parents.to(self.weight.device, torch.float32)
+
+    def logits_function(self, rows: Int[Tensor, "C"] | None) -> LogitsFunction:
+        levels, order = self._levels()
+        # Index of each token in the concatenation of all levels.
+        token_index = torch.empty_like(order).index_copy(0, order, torch.arange(len(order), device=order.device))
+        columns = token_index[: self.vocabulary] if rows is None else token_index[rows]
+
+        def logits(readout: Tensor) -> Tensor:
+            scores = at_least_fp32(functional.linear(readout, self.weight, self.bias))  # [..., V - 1]
+            log_probs = scores.new_zeros((*scores.shape[:-1], 1))  # of the root
+            by_level = [log_probs]
+            for level in levels:
+                decisions = functional.logsigmoid(scores[..., level.inner] * level.direction)
+                log_probs = log_probs[..., level.parent] + decisions
+                by_level.append(log_probs)
+            return torch.cat(by_level, dim=-1)[..., columns]
+
+        return logits
+
+    def losses(
+        self,
+        readout: Float[Tensor, "M R"],
+        target: Int[Tensor, "M"],
+        smoothing: float = 0.0,
+        rows: Int[Tensor, "C"] | None = None,
+    ) -> Losses:
+        """Return the losses, reading only the nodes on the paths of the targets."""
+        assert smoothing == 0.0 and rows is None, "probabilities are products over a path"
+        parents, direction = self._tree()
+        root = len(parents)
+        row = torch.arange(len(target), device=target.device)
+        node = target
+        # Rows, inner nodes and directions of all decisions, from the tokens up to the root.
+        path_rows, path_nodes, path_directions = [], [], []
+        while len(node):
+            path_rows.append(row)
+            path_nodes.append(parents[node] - self.vocabulary)
+            path_directions.append(direction[node])
+            is_inside = parents[node] != root
+            row = row[is_inside]
+            node = parents[node][is_inside]
+        if not path_rows:
+            return readout.sum() * 0.0, at_least_fp32(readout.new_zeros(0))
+        decided, inner = torch.cat(path_rows), torch.cat(path_nodes)  # [P] decisions of all targets
+        products = at_least_fp32(readout)[decided] * self.weight[inner]  # [P, R]
+        scores = (products.sum(1) + self.bias[inner]) * torch.cat(path_directions)
+        nll = scores.new_zeros(len(target)).index_add(0, decided, -functional.logsigmoid(scores))
+        return nll.sum(), nll.detach()
+
+    def _tree(self) -> tuple[Int[Tensor, "nodes"], Int[Tensor, "nodes"]]:
+        """Return the parent of each node, and the direction from its parent to it: 1 to the first child, else -1."""
+        parents = self.parents.long()
+        children = parents.argsort(stable=True)  # both children of each inner node, the first one first
+        first = torch.arange(len(parents), device=parents.device) % 2 == 0
+        direction = torch.empty_like(parents).index_copy(0, children, torch.where(first, 1, -1))
+        return parents, direction
+
+    def _levels(self) -> tuple[list[TreeLevel], Int[Tensor, "all"]]:
+        """Return the levels below the root, and all nodes in the order of their levels, the root first."""
+        parents, direction = self._tree()
+        root = len(parents)
+        children = parents.argsort(stable=True).view(-1, 2)  # [V - 1, 2] by inner node
+        level = parents.new_tensor([root])
+        levels: list[TreeLevel] = []
+        order = [level]
+        while True:
+            parent = (level >= self.vocabulary).nonzero()[:, 0].repeat_interleave(2)
+            if not len(parent):
+                return levels, torch.cat(order)
+            inner = level[parent] - self.vocabulary
+            level = children[inner[::2]].flatten()
+            levels.append(TreeLevel(parent, inner, direction[level]))
+            order.append(level)
 
 
 @implements(AdaptiveOptions)

@@ -30,9 +30,9 @@ from rnnsearch.data.batch import Stream
 from rnnsearch.data.characters import same_words, word_characters
 from rnnsearch.data.corpus import Row
 from rnnsearch.data.id_store import ParallelIds
-from rnnsearch.data.word_classes import exchange_classes, frequency_classes
+from rnnsearch.data.word_classes import exchange_classes, frequency_classes, huffman_parents
 from rnnsearch.errors import ConfigError
-from rnnsearch.models.class_outputs import HierarchicalOutput
+from rnnsearch.models.class_outputs import HierarchicalOutput, TreeOutput
 from rnnsearch.models.composition import ComposedEmbedding
 from rnnsearch.models.critics import add_critic, trained_critic
 from rnnsearch.models.layers import INITS, generator, initialise
@@ -114,7 +114,9 @@ def require_valid_cutoffs(output: OutputConfig, vocabulary: int) -> None:
 
 
 def assign_output_classes(output: OutputLayer, train: ParallelIds, target: str) -> None:
-    """Assign the target's tokens to the classes of a hierarchical softmax; do nothing for another output layer."""
+    """Assign the target's tokens to the classes of an output layer that counts them; do nothing for another one."""
+    if isinstance(output, TreeOutput):
+        output.assign_parents(torch.from_numpy(huffman_parents(train.counts(target, output.vocabulary))))
     if not isinstance(output, HierarchicalOutput):
         return
     if output.by == "neighbours":
