@@ -260,7 +260,7 @@ def test_long_sentences_run_one_at_a_time_in_the_low_priority_thread(threads):
 
 
 def test_sentences_do_not_become_long_on_a_busy_machine(monkeypatch):
-    monkeypatch.setattr(batching, "MAX_BATCH_SECONDS", 0.01)
+    monkeypatch.setattr(batching, "MAX_SENTENCE_SECONDS", 0.01)
     monkeypatch.setattr(batching, "AVERAGE_WEIGHT", 1.0)
     model = ThreadRecorder()
 
@@ -410,3 +410,22 @@ def test_running_search_is_cancelled_with_its_last_request():
 
     run(translate, scenario)
     assert is_cancelled == [False, True]
+
+
+def test_expensive_requests_of_a_client_do_not_hold_up_another_client():
+    """All expensive requests have the same turn: after the first one, the others must not precede new requests."""
+    model = UppercaseModel(threading.Event())
+
+    async def scenario(batcher: Batcher[str]) -> None:
+        submit = [batcher.submit([job(f"long {n}", 1000)], "", client="hostile") for n in range(4)]
+        tasks = [asyncio.create_task(work) for work in submit]
+        await asyncio.to_thread(model.entered.wait, 20)  # the first one runs
+        tasks += [asyncio.create_task(batcher.submit([job(f"short {n}", 10)], "", client="honest")) for n in range(2)]
+        await asyncio.sleep(0)
+        assert model.go is not None
+        model.go.set()
+        await asyncio.gather(*tasks)
+        assert not batcher._clients
+
+    run(model, scenario, batch_tokens=1000)
+    assert model.batches == [["long 0"], ["short 0", "short 1"], ["long 1"], ["long 2"], ["long 3"]]

@@ -9,11 +9,12 @@
   thread waits for another and the event loop is served while they compute.
 - After a batch of several requests, their clients are likely to send more at once. The next batch waits for these for a
   few milliseconds, because large batches cost less per sentence. A single client never waits.
-- Requests share the model by the cost of their sentences (self-clocked fair queueing, Golestani 1994). A virtual clock
-  shows the turn of the sentence that was started last, and the next turn of a request is later by the cost of its next
-  sentence. So neither a request with thousands of sentences nor one with long sentences and wide beams holds others up.
-- No batch takes more than `MAX_BATCH_SECONDS` of processor time. A sentence that would take longer by itself is
-  translated by a thread of low priority. Estimates are by processor time where threads compute: by the clock, a busy
+- Clients share the model by the cost of their sentences, and so do the requests of a client (self-clocked fair
+  queueing, Golestani 1994). A virtual clock shows the turn of the sentence that was started last, and the next turn of
+  a client or request is later by the cost of its next sentence. So no request with thousands of sentences, or with long
+  sentences and wide beams, holds others up, and many such requests at once do not hold up other clients.
+- No batch takes more than `MAX_BATCH_SECONDS` of processor time. A sentence that would take more than
+  `MAX_SENTENCE_SECONDS` by itself is translated by a thread of low priority. Estimates are by processor time where threads compute: by the clock, a busy
   machine would make all sentences seem long, and it hardly runs the thread of low priority.
 
 All state is changed in the event loop's thread only, so there are no locks; only `_run_batch` and the functions of
@@ -27,11 +28,12 @@ import math
 import time
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from heapq import heapify, heappop, heappush
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from rnnsearch.search.workers import MIN_SENTENCES_PER_THREAD
@@ -44,6 +46,7 @@ SENTENCE_OVERHEAD_TOKENS = 15  # measured: sentences of 1, 10 and 49 tokens take
 ALIGNMENT_OVERHEAD_TOKENS = 30
 ALIGNMENT_TOKENS = 48
 MAX_BATCH_SECONDS = 0.25
+MAX_SENTENCE_SECONDS = 0.1  # longer ones are translated in a thread of low priority
 MAX_QUEUE_FRACTION_PER_REQUEST = 1 / 4
 AVERAGE_WEIGHT = 0.2  # weight of the latest batch in moving averages
 
@@ -110,8 +113,10 @@ class _Request:
     key: Hashable
     max_waiting: int
     """Maximum number of sentences that count as waiting."""
+    client: _Client
+    """The client that sent it."""
     turn: int
-    """Virtual time at which the next sentence may start."""
+    """Virtual time of the client at which the next sentence may start."""
     response: asyncio.Future[list[Any]]
     """A result or an exception per job. One future for all, because a client that disconnects abandons all at once."""
     function: Callable[[], Any] | None
@@ -141,6 +146,22 @@ class _Request:
         self.unfinished -= 1
         if not self.unfinished and not self.response.done():
             self.response.set_result(self.outcomes)
+
+
+@dataclass(eq=False)
+class _Client:
+    """The requests of a client that wait."""
+
+    turn: int
+    """Virtual time of the batcher at which its last sentence ended, or at which it came back."""
+    queue: list[_Request] = field(default_factory=list)
+    """Requests with waiting sentences, by their turns."""
+    clock: int = 0
+    """Virtual time of the client: latest turn of its requests that has started."""
+
+    def next_turn(self, request: _Request) -> int:
+        """Return the turn of the client if the next sentence of a request is started next."""
+        return self.turn + request.next_job.cost
 
 
 class _StartedJob(NamedTuple):
@@ -182,8 +203,8 @@ class Batcher(Generic[Result]):
         self._pool_threads = workers.threads if workers else 1
         self._low_priority = workers.low_priority if workers else None
 
-        self._queue: list[_Request] = []  # requests with waiting sentences, by their turns
-        self._clock = 0  # latest turn that has started
+        self._clients: dict[Hashable, _Client] = {}  # those with waiting requests, or ahead of the clock
+        self._clock = 0  # latest turn of a client that has started
         self._changed = asyncio.Event()
         self._open_requests = 0  # requests of `submit` without a response
         self._closed = False
@@ -203,15 +224,18 @@ class Batcher(Generic[Result]):
     @property
     def waiting(self) -> int:
         """Number of sentences in the queue; large requests count only up to their maximum fraction of it."""
-        return sum(request.waiting for request in self._queue)
+        return sum(request.waiting for request in self._waiting_requests())
 
-    async def submit(self, jobs: Sequence[TranslationJob], key: Hashable, patient: bool = False) -> list[Result]:
+    async def submit(
+        self, jobs: Sequence[TranslationJob], key: Hashable, patient: bool = False, client: Hashable = ""
+    ) -> list[Result]:
         """Return the results of jobs.
 
         Args:
             jobs: Sentences of one request.
             key: Jobs with equal keys may share a batch.
             patient: True if the jobs are accepted even if the queue is full.
+            client: Identity of the client, whose requests share its turns.
 
         Raises:
             ServeError: With status 429 if the queue is full, 503 after `close`.
@@ -219,26 +243,28 @@ class Batcher(Generic[Result]):
         """
         if not jobs:
             return []
-        request = self._enqueue(jobs, key, patient)
+        request = self._enqueue(jobs, key, patient, client)
         self._open_requests += 1
         try:
             return _raise_first_error(await request.response)
         finally:
             self._open_requests -= 1
 
-    async def call(self, function: Callable[[], Other], num_tokens: int) -> Other:
+    async def call(self, function: Callable[[], Other], num_tokens: int, client: Hashable = "") -> Other:
         """Call a function in a model thread in place of a batch, and return its result.
 
         Args:
             function: The function.
             num_tokens: Its cost, as that of a greedy search for a sentence of this length.
+            client: Identity of the client, as in `submit`.
 
         Raises:
             ServeError: As in `submit`.
             Exception: The exception of the function.
         """
         # A unique key, so that the function shares no batch.
-        request = self._enqueue([TranslationJob(NO_SOURCE, num_tokens)], object(), function=function)
+        jobs = [TranslationJob(NO_SOURCE, num_tokens)]
+        request = self._enqueue(jobs, object(), client=client, function=function)
         [outcome] = _raise_first_error(await request.response)
         result: Other = outcome
         return result
@@ -263,7 +289,7 @@ class Batcher(Generic[Result]):
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for request in self._queue:
+        for request in self._waiting_requests():
             request.response.cancel()
         for pool in (self._thread, self._pool, self._low_priority):
             if pool is not None:
@@ -275,6 +301,7 @@ class Batcher(Generic[Result]):
         jobs: Sequence[TranslationJob],
         key: Hashable,
         patient: bool = False,
+        client: Hashable = "",
         function: Callable[[], Any] | None = None,
     ) -> _Request:
         """Add a request to the queue.
@@ -287,24 +314,39 @@ class Batcher(Generic[Result]):
         if not patient:
             self.require_capacity(len(jobs))
         response = asyncio.get_running_loop().create_future()
-        # A new request starts at the current virtual time: an idle client gains no advantage.
-        request = _Request(jobs, key, self._max_waiting_per_request, self._clock, response, function)
+        sender = self._clients.setdefault(client, _Client(self._clock))
+        if not sender.queue:
+            # An idle client gains no advantage.
+            sender.turn = max(sender.turn, self._clock)
+        request = _Request(jobs, key, self._max_waiting_per_request, sender, sender.clock, response, function)
         self._insert(request)
         self._changed.set()
         return request
 
     def _insert(self, request: _Request) -> None:
-        """Insert a request in the queue at the turn of its next sentence."""
+        """Insert a request in the queue of its client at the turn of its next sentence."""
         request.turn += request.next_job.cost
         # Among equal turns, after those that came before (`insort` inserts to the right).
-        insort(self._queue, request, key=lambda waiting: waiting.turn)
+        insort(request.client.queue, request, key=lambda waiting: waiting.turn)
+
+    def _waiting_requests(self) -> Iterator[_Request]:
+        """Yield all requests with waiting sentences."""
+        for client in self._clients.values():
+            yield from client.queue
+
+    def _drop_idle_clients(self) -> None:
+        """Drop the clients without waiting requests that are not ahead of the clock."""
+        is_idle = not self._running_batches and not self._low_priority_runs and not any(self._waiting_requests())
+        for name, client in [*self._clients.items()]:
+            if not client.queue and (is_idle or client.turn <= self._clock):
+                del self._clients[name]
 
     # From the queue to batches.
 
     async def _start_batches(self) -> None:
         """Start batches as threads become free, until cancelled."""
         while True:
-            await self._wait_until(lambda: self._free_threads > 0 and not all(map(self._is_long, self._queue)))
+            await self._wait_until(lambda: self._free_threads > 0 and self._has_short_job())
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._max_wait):
                     await self._wait_until(self._has_enough)
@@ -313,12 +355,16 @@ class Batcher(Generic[Result]):
     async def _start_long_jobs(self) -> None:
         """Start long sentences in the thread of low priority, one at a time, until cancelled."""
         while True:
-            await self._wait_until(lambda: not self._low_priority_runs and any(map(self._is_due, self._queue)))
-            request = next(filter(self._is_due, self._queue))
-            self._queue.remove(request)
+            await self._wait_until(
+                lambda: not self._low_priority_runs and any(map(self._is_due, self._waiting_requests()))
+            )
+            due = filter(self._is_due, self._waiting_requests())
+            request = min(due, key=lambda request: (request.client.turn, request.turn))
+            request.client.queue.remove(request)
             if not request.response.done():
                 self._low_priority_runs = True
                 self._submit_to(self._low_priority, [self._start_next(request)], self._long_job_finished)
+            self._drop_idle_clients()
 
     async def _wait_until(self, condition: Callable[[], bool]) -> None:
         while not condition():
@@ -337,11 +383,22 @@ class Batcher(Generic[Result]):
 
     def _is_long(self, request: _Request) -> bool:
         """Return True if the next sentence is too expensive for a batch and has a thread of low priority."""
-        return self._low_priority is not None and request.next_job.cost > self._max_batch_cost
+        max_cost = MAX_SENTENCE_SECONDS * self._cost_per_second
+        return self._low_priority is not None and request.next_job.cost > max_cost
+
+    def _has_short_job(self) -> bool:
+        return not all(map(self._is_long, self._waiting_requests()))
 
     def _is_due(self, request: _Request) -> bool:
-        """Return True if the next sentence is long and may start: at its turn, or if no batch is running."""
-        return self._is_long(request) and (request.turn <= self._clock or not self._running_batches)
+        """Return True if the next sentence is long and may start.
+
+        That is at its turn among the client's requests, at the client's turn, or if no batch is running.
+        """
+        if not self._is_long(request):
+            return False
+        client = request.client
+        is_clients_turn = request is client.queue[0] and client.next_turn(request) <= self._clock
+        return request.turn <= client.clock or is_clients_turn or not self._running_batches
 
     def _has_enough(self) -> bool:
         """Return True if the waiting sentences are worth a batch."""
@@ -374,13 +431,17 @@ class Batcher(Generic[Result]):
         max_per_request = math.ceil(max_sentences / max(1, self._open_requests))
         count_by_request = Counter[_Request]()
         batch: list[_StartedJob] = []
-        skipped: list[_Request] = []
         max_tokens = 0
         total_cost = 0
-        while self._queue and len(batch) < max_sentences:
-            request = self._queue.pop(0)
-            if request.response.done():  # the client has disconnected
-                continue
+        # The next turn of each client, its order of arrival, and the position of the request in its queue.
+        turns: list[tuple[int, int, int, _Client]] = []
+        for order, client in enumerate(self._clients.values()):
+            if client.queue:
+                turns.append((client.next_turn(client.queue[0]), order, 0, client))
+        heapify(turns)
+        while turns and len(batch) < max_sentences:
+            _, order, position, client = heappop(turns)
+            request = client.queue[position]
             job = request.next_job
             new_max_tokens = max(max_tokens, job.num_tokens)
             exceeds_budget = (
@@ -391,21 +452,28 @@ class Batcher(Generic[Result]):
             does_not_fit = bool(batch) and (
                 exceeds_budget or count_by_request[request] == max_per_request or request.key != batch[0].request.key
             )
-            if does_not_fit or self._is_long(request):
-                skipped.append(request)
-                continue
-            count_by_request[request] += 1
-            max_tokens = new_max_tokens
-            total_cost += job.cost
-            self._clock = max(self._clock, request.turn)
-            batch.append(self._start_next(request))
-        # Skipped requests have the earliest turns, so the queue stays sorted.
-        self._queue[:0] = skipped
+            if request.response.done():  # the client has disconnected
+                del client.queue[position]
+            elif does_not_fit or self._is_long(request):
+                position += 1  # it stays in the queue
+            else:
+                del client.queue[position]
+                count_by_request[request] += 1
+                max_tokens = new_max_tokens
+                total_cost += job.cost
+                client.clock = max(client.clock, request.turn)
+                # If the request has more sentences, it is inserted at this position or behind it.
+                batch.append(self._start_next(request))
+                self._clock = max(self._clock, client.turn)
+            if position < len(client.queue):
+                heappush(turns, (client.next_turn(client.queue[position]), order, position, client))
+        self._drop_idle_clients()
         return batch
 
     def _start_next(self, request: _Request) -> _StartedJob:
         """Return the next sentence of a request that is not in the queue; insert the request again if it has more."""
         started = _StartedJob(request, request.started)
+        request.client.turn = request.client.next_turn(request)
         request.started += 1
         if request.started < len(request.jobs):
             self._insert(request)

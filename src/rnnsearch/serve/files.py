@@ -273,7 +273,7 @@ class Files:
             if document.tags:
                 parsed = await self._registry.long_texts.parse(segments, _MARKUP, size, job.client)
             search = BatchOptions(align=any(segment.has_inline_tags for segment in parsed))
-            options = RequestOptions(search, patient=True, previous=previous)
+            options = RequestOptions(search, patient=True, previous=previous, client=job.client)
             # A lease per chunk, so that a long file does not keep its model in memory while others need memory.
             grammars = document.segment_grammars(start, stop)
             # A turn per chunk, too, so that files of several clients alternate.

@@ -78,6 +78,8 @@ class RequestOptions(NamedTuple):
     """Fields of the response, whose size is checked before the search."""
     previous: Pairs = ()
     """Sentences of the first document before the first sentence, with their translations."""
+    client: str = ""
+    """Identity of the client, which shares the model with other clients."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,7 @@ class ServedModel:
                 prefix = prefixes[index] if prefixes is not None else ""
                 num_tokens = max(len(source.spelled_ids), prefix_lengths[index]) + term_tokens
                 jobs.append(TranslationJob(source, num_tokens, prefix, beam, aligned, tuple(terms[index])))
-            return await self.batcher.submit(jobs, key, patient)
+            return await self.batcher.submit(jobs, key, patient, options.client)
 
         if not sources or documents is None or not self.translator.system.reads_context:
             return await submit(range(len(sources)), sources)
@@ -213,7 +215,7 @@ class ServedModel:
             return [results[index] for index in range(len(sources))]
 
     async def translate_several(
-        self, sentences: Sequence[SourceText], options: BatchOptions, fields: OutputFields
+        self, sentences: Sequence[SourceText], options: BatchOptions, fields: OutputFields, client: str
     ) -> list[Translations]:
         """Return the n best translations of sentences that are given in several languages.
 
@@ -221,6 +223,7 @@ class ServedModel:
             sentences: The sentences.
             options: Options of the search.
             fields: Fields of the response, whose size is checked before the search.
+            client: Identity of the client.
 
         Raises:
             RnnsearchError: A sentence has other sources than the model.
@@ -237,7 +240,7 @@ class ServedModel:
             num_tokens.append(sum(tokens_of_sources))
             jobs.append(TranslationJob(source, num_tokens[-1], "", beam, 0, ()))
         check_output(num_tokens, [0] * len(jobs), self.translator.options(options.beam, options.n_best), fields)
-        return await self.batcher.submit(jobs, options, False)
+        return await self.batcher.submit(jobs, options, client=client)
 
     async def split(self, texts: Sequence[str], client: str) -> list[list[tuple[int, int]]]:
         """Return the characters [start, end) of each sentence of each text.
@@ -323,17 +326,18 @@ class ServedModel:
         """
         return LastStep(self, list(sentences))
 
-    async def call(self, function: Callable[[Translator], Result], num_tokens: int) -> Result:
+    async def call(self, function: Callable[[Translator], Result], num_tokens: int, client: str = "") -> Result:
         """Call a function with the translator in one of the model's threads, and return its result.
 
         Args:
             function: The function.
             num_tokens: Its cost, as that of a greedy search for a sentence of this length.
+            client: Identity of the client.
 
         Raises:
             ServeError: As in `Batcher.submit`.
         """
-        return await self.batcher.call(partial(function, self.translator), num_tokens)
+        return await self.batcher.call(partial(function, self.translator), num_tokens, client)
 
     def _check_length(self, text: str, num_tokens: int) -> None:
         max_tokens = self._settings.max_tokens

@@ -32,7 +32,8 @@ from rnnsearch.utils.origin_check import DEFAULT_PORTS, is_own_host
 
 AUTHORIZATION_SCHEMES = ("bearer", "deepl-auth-key")
 
-MAX_LARGE_RESPONSES = 2  # responses that are built at a time in threads; each may take much memory
+# Responses that are built at a time in threads: each takes the interpreter from the event loop, and much memory.
+MAX_LARGE_RESPONSES = 1
 
 Result = TypeVar("Result")
 

@@ -238,7 +238,7 @@ class TranslationService:
         translations = await translate_texts(
             model,
             list(chain.from_iterable(parts)),
-            RequestOptions(search, glossary=task.glossary, protect=task.protect, fields=task.fields),
+            RequestOptions(search, glossary=task.glossary, protect=task.protect, fields=task.fields, client=client),
             prefixes,
             documents=[number for number, text_parts in enumerate(parts) for _ in text_parts],
             client=client,

@@ -148,7 +148,7 @@ async def _translate_several(request: Request, body: TranslateRequest, service: 
     options = BatchOptions(body.beam, body.n_best, body.alignment)
     async with service.registry.lease(info) as model:
         assert isinstance(model, ServedModel)  # a direction through a third language has one source
-        work = model.translate_several(body.source_texts, options, _output_fields(body))
+        work = model.translate_several(body.source_texts, options, _output_fields(body), client_address(request))
         n_best_lists = await service.run(request, work)
     service.num_characters += sum(map(len, body.texts))
     results = []
@@ -184,7 +184,7 @@ async def _stream_events(
                 # The second model of a pivot reads no previous sentences.
                 waves = order.waves([source], [0 if step.intermediates is None else index])
                 _, [in_context] = next(waves)
-                async for part in stream_sentence(writer, in_context, body.alignment, terms[index]):
+                async for part in stream_sentence(writer, in_context, body.alignment, terms[index], client):
                     if isinstance(part, str):
                         yield _event("token", {"sentence": index, "text": one_line(part)})
                     else:
@@ -209,7 +209,7 @@ def _event(type: str, fields: dict[str, Any]) -> bytes:
 
 
 async def stream_sentence(
-    model: ServedModel, source: Segmented, align: bool, terms: Sequence[TermMatch[Forms]] = ()
+    model: ServedModel, source: Segmented, align: bool, terms: Sequence[TermMatch[Forms]] = (), client: str = ""
 ) -> AsyncIterator[str | Translation]:
     """Yield the greedy translation of a sentence so far after every token, then the whole translation.
 
@@ -218,6 +218,7 @@ async def stream_sentence(
         source: The sentence.
         align: True if alignments will be needed.
         terms: Terms to be placed in the translation.
+        client: Identity of the client.
     """
     loop = asyncio.get_running_loop()
     parts: asyncio.Queue[str | None] = asyncio.Queue()
@@ -240,7 +241,7 @@ async def stream_sentence(
             loop.call_soon_threadsafe(parts.put_nowait, part)
         return None
 
-    task = asyncio.ensure_future(model.call(translate, len(source.spelled_ids)))
+    task = asyncio.ensure_future(model.call(translate, len(source.spelled_ids), client))
     # None ends the loop below, also if the task has failed.
     task.add_done_callback(lambda _: parts.put_nowait(None))
     try:
@@ -303,16 +304,23 @@ def translated_text(result: TextTranslation, attention: bool, alignment: bool = 
     """
     sentences = []
     for (start, end), translations in zip(result.spans, result.n_best, strict=True):
-        best = [_sentence_translation(translation, attention, alignment) for translation in translations]
+        # The words of the source are the same for all, except after substitution of protected text.
+        source_words = {text: _words(text) for text in {translation.source for translation in translations}}
+        best = []
+        for translation in translations:
+            words = source_words[translation.source]
+            best.append(_sentence_translation(translation, words, attention, alignment))
         sentences.append(Sentence(source=result.source[start:end], start=start, end=end, best=best))
     text, target_spans = result.joined()
     return TranslatedText(text=text, sentences=sentences, target_spans=target_spans)
 
 
-def _sentence_translation(translation: Translation, attention: bool, alignment: bool) -> SentenceTranslation:
+def _sentence_translation(
+    translation: Translation, source_words: list[Word], attention: bool, alignment: bool
+) -> SentenceTranslation:
     return SentenceTranslation(
         text=one_line(translation.text),
-        source_words=[Word(**position) for position in _word_positions(translation.source)],
+        source_words=source_words,
         words=_target_words(translation),
         confidence=translation.confidence,
         warnings=list(warnings(translation)),
@@ -331,8 +339,9 @@ def _source_sides(translation: Translation, alignment: bool) -> dict[str, Source
     sides = {}
     for name, attention in translation.sources.items():
         text = attention.source.text
-        words = [Word(**position) for position in _word_positions(text)]
-        sides[name] = SourceSide(text=text, words=words, alignment=list(attention.word_links) if alignment else [])
+        sides[name] = SourceSide(
+            text=text, words=_words(text), alignment=list(attention.word_links) if alignment else []
+        )
     return sides
 
 
@@ -360,6 +369,10 @@ def _target_words(translation: Translation) -> list[TargetWord]:
     return words
 
 
+def _words(text: str) -> list[Word]:
+    return [Word(**position) for position in _word_positions(text)]
+
+
 def _word_positions(text: str) -> list[dict[str, Any]]:
     return [{"text": text[start:end], "start": start, "end": end} for start, end in word_spans(text)]
 
@@ -374,8 +387,9 @@ async def complete(request: Request, body: CompleteRequest, service: UseService)
     info = await service.find_model(body.text, body.model, body.source, body.target)
     require_line("prefix", body.prefix)
     async with service.registry.lease(info) as model:
-        sentence = await require_one_sentence(model, body.text, client_address(request))
-        options = RequestOptions(BatchOptions(n_best=body.n_best))
+        client = client_address(request)
+        sentence = await require_one_sentence(model, body.text, client)
+        options = RequestOptions(BatchOptions(n_best=body.n_best), client=client)
         [translations] = await service.run(request, model.translate([sentence], options, [body.prefix]))
     completions: dict[str, Completion] = {}
     for translation in translations:
@@ -394,7 +408,8 @@ async def word_alternatives(request: Request, body: AlternativesRequest, service
     info = await service.find_model(body.text, body.model, body.source, body.target)
     require_line("translation", body.translation)
     async with service.registry.lease(info) as model:
-        sentence = await require_one_sentence(model, body.text, client_address(request))
+        client = client_address(request)
+        sentence = await require_one_sentence(model, body.text, client)
         step = await service.run(request, model.last_step([sentence]))
         writer = step.model
         [source] = await writer.segment(step.sentences)
@@ -402,6 +417,7 @@ async def word_alternatives(request: Request, body: AlternativesRequest, service
         work = writer.call(
             lambda translator: find_alternatives(translator, source, body.translation, body.word, body.n_best),
             num_tokens=num_target_tokens * body.n_best,
+            client=client,
         )
         alternatives = await service.run(request, work)
     return AlternativesResponse(model=info.name, alternatives=alternatives)

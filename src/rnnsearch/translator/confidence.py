@@ -229,7 +229,8 @@ def warnings(translation: Translation) -> tuple[str, ...]:
     is_text = translation.by_attention.source.is_text
     if is_text and len(target_words) > 3 * len(source_words) + 10:
         found.append("long")
-    if max_repetitions(target_words) > max_repetitions(source_words):
+    repetitions = max_repetitions(target_words)
+    if repetitions > 1 and repetitions > max_repetitions(source_words):
         found.append("repeated")
     # A model with a rationale is meant to read only some words, one with several sources some of each; most regions of
     # an image may be empty.
