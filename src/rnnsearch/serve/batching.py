@@ -14,8 +14,9 @@
   a client or request is later by the cost of its next sentence. So no request with thousands of sentences, or with long
   sentences and wide beams, holds others up, and many such requests at once do not hold up other clients.
 - No batch takes more than `MAX_BATCH_SECONDS` of processor time. A sentence that would take more than
-  `MAX_SENTENCE_SECONDS` by itself is translated by a thread of low priority. Estimates are by processor time where threads compute: by the clock, a busy
-  machine would make all sentences seem long, and it hardly runs the thread of low priority.
+  `MAX_SENTENCE_SECONDS` by itself is translated by a thread of low priority. Estimates are by processor time where
+  threads compute: by the clock, a busy machine would make all sentences seem long, and it hardly runs the thread of low
+  priority.
 
 All state is changed in the event loop's thread only, so there are no locks; only `_run_batch` and the functions of
 `call` run in worker threads, and they must not touch the queue.
