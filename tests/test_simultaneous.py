@@ -82,6 +82,11 @@ def test_sentences_end_where_the_next_one_begins_and_at_the_limit():
     assert [len(sentence.source.split()) for sentence in sentences] == [MAX_SENTENCE_TOKENS, 5]
 
 
+def test_first_word_never_ends_a_sentence():
+    _, _, sentences = translate(Translator(untrained(WAIT_K)), ["cat.Dog!It", "sees"])
+    assert [sentence.source for sentence in sentences] == ["cat.Dog!It sees"]
+
+
 def test_text_without_letters_is_copied_and_no_words_have_no_sentences():
     translator = Translator(untrained(WAIT_K))
     assert translate(translator, ["5"]) == ([""], "5", [SimultaneousTranslation("5", "5", (1,))])

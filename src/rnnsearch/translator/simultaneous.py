@@ -29,6 +29,7 @@ from rnnsearch.text.sentences import sentence_spans
 from rnnsearch.text.vocabulary import SPECIALS, UNK
 from rnnsearch.translator.copies import copied_texts
 from rnnsearch.translator.protection import restored_target
+from rnnsearch.translator.translation import one_line
 from rnnsearch.translator.translator import Translator
 from rnnsearch.utils.tensors import leaves
 
@@ -125,6 +126,8 @@ class _ArrivingSentence:
 
     def ends_before(self, word: str) -> bool:
         """Return True if a word begins the next sentence."""
+        if not self.source:
+            return False
         if self._num_tokens >= MAX_SENTENCE_TOKENS:
             return True
         return len(sentence_spans(f"{self.source} {word}", self._translator.languages[0])) > 1
@@ -179,6 +182,7 @@ class _ArrivingSentence:
 
     def _write(self, text: str) -> str:
         """Replace the text so far by a longer one, and return the difference."""
+        text = one_line(text)
         if text.startswith(self._text):
             piece = text[len(self._text) :]
         else:
