@@ -211,7 +211,7 @@ def test_pairs_are_the_first_of_the_training_text(folder, monkeypatch):
     assert first == (folder / "train.en").read_text(encoding="utf-8").splitlines()[:5]
 
 
-def test_pending_rows_are_valid(tmp_path):
+def test_queue_files_are_valid(tmp_path):
     for part in ("train", "val", "test_2016_flickr"):
         for language in ("en", "de"):
             (tmp_path / f"{part}.{language}").write_text("a\n", encoding="utf-8")
