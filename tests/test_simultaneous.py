@@ -3,11 +3,8 @@
 import pytest
 
 from rnnsearch.errors import ModelError
-from rnnsearch.translator.simultaneous import (
-    MAX_SENTENCE_TOKENS,
-    SimultaneousTranslation,
-    SimultaneousTranslator,
-)
+from rnnsearch.translator import simultaneous
+from rnnsearch.translator.simultaneous import SimultaneousTranslation, SimultaneousTranslator
 from rnnsearch.translator.translator import Translator
 from tests.untrained import BAHDANAU, OTHER_FAMILIES, untrained
 
@@ -72,14 +69,15 @@ def test_written_text_does_not_depend_on_later_words():
     assert any(first[:3]) and first[:3] == second[:3]
 
 
-def test_sentences_end_where_the_next_one_begins_and_at_the_limit():
+def test_sentences_end_where_the_next_one_begins_and_at_the_limit(monkeypatch):
     translator = Translator(untrained(WAIT_K))
     texts = ["the cat sees the dog.", "A bird sees the cat!"]
     pieces, rest, sentences = translate(translator, " ".join(texts).split())
     assert [sentence.source for sentence in sentences] == texts
     assert "".join(pieces) + rest == " ".join(sentence.text for sentence in sentences)
-    _, _, sentences = translate(translator, ["cat"] * (MAX_SENTENCE_TOKENS + 5))
-    assert [len(sentence.source.split()) for sentence in sentences] == [MAX_SENTENCE_TOKENS, 5]
+    monkeypatch.setattr(simultaneous, "MAX_SENTENCE_TOKENS", 12)
+    _, _, sentences = translate(translator, ["cat"] * 17)
+    assert [len(sentence.source.split()) for sentence in sentences] == [12, 5]
 
 
 def test_first_word_never_ends_a_sentence():

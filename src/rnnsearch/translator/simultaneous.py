@@ -157,10 +157,14 @@ class _ArrivingSentence:
         batch = translator.system.make_sources([source.spelled_ids], scorer.device)
         [stream] = batch.values()
         self._num_tokens = int(stream.num_words[0])
-        is_waiting = not is_complete and self._wait is not None and self._num_tokens - self._wait < len(self._ids)
-        if is_waiting or len(self._ids) >= max_lengths(batch, self._options)[0]:
+        if len(self._ids) >= max_lengths(batch, self._options)[0]:
             return ""
         options = replace(self._options, prefix=(self._ids,)) if self._ids else self._options
+        if not is_complete and self._wait is not None:
+            num_final = self._num_tokens - self._wait + 1
+            if num_final <= len(self._ids):
+                return ""
+            options = replace(options, max_ratio=0.0, max_extra=num_final)  # no token that would not be final
         [[hypothesis]] = greedy_search(scorer, batch, options)
         if not is_complete:
             hypothesis = _first_tokens(hypothesis, max(len(self._ids), self._num_final_tokens(hypothesis)))
@@ -172,9 +176,9 @@ class _ArrivingSentence:
         return self._write(text if is_complete else text.rstrip("\N{REPLACEMENT CHARACTER}"))
 
     def _num_final_tokens(self, hypothesis: Hypothesis) -> int:
-        """Return the number of tokens that depend only on source tokens that have arrived."""
+        """Return the number of scored tokens that depend only on source tokens that have arrived."""
         if self._wait is not None:
-            return max(0, self._num_tokens - self._wait + 1)
+            return self._num_tokens - self._wait + 1
         assert hypothesis.weights is not None
         # [scored tokens]: False if reading did not stop at a token that has arrived.
         stopped = np.append(hypothesis.weights[:, : self._num_tokens].sum(axis=1) > 0, False)
