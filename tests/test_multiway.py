@@ -67,7 +67,8 @@ def test_missing_or_wrong_direction_is_one_clear_error(folder: Path):
         assert str(error.value) == several
     for languages, message in {
         ("es", None): f"the model does not translate from es; it has {NAMES}",
-        ("en", "fr"): f"the model does not translate from en to fr; it has {NAMES}",
+        ("en", "fr"): f"the model does not translate from en to fr; it has {NAMES}; to try it without training, use "
+        "--zero-shot (select(..., zero_shot=True) in Python)",
         (None, "de"): "the model has several directions with this language (en-de, fr-de); choose a source "
         "(--from; source= in Python), too",
     }.items():

@@ -129,7 +129,12 @@ def choose_direction(
     requested = f"from {source} to {target}"
     if source is None or target is None:
         requested = f"to {target}" if source is None else f"from {source}"
-    raise ModelError(f"the model does not translate {requested}; it has {names}")
+    is_read = any(source in direction.sources for direction in directions)
+    is_written = any(target == direction.target for direction in directions)
+    hint = ""
+    if is_read and is_written and source != target:
+        hint = "; to try it without training, use --zero-shot (select(..., zero_shot=True) in Python)"
+    raise ModelError(f"the model does not translate {requested}; it has {names}{hint}")
 
 
 @dataclass(frozen=True)
