@@ -3,10 +3,12 @@
 import pytest
 
 from rnnsearch.errors import ModelError
+from rnnsearch.systems.ensemble import EnsembleSystem
+from rnnsearch.text.vocabulary import EOS
 from rnnsearch.translator import simultaneous
 from rnnsearch.translator.simultaneous import SimultaneousTranslation, SimultaneousTranslator
 from rnnsearch.translator.translator import Translator
-from tests.untrained import BAHDANAU, OTHER_FAMILIES, untrained
+from tests.untrained import BAHDANAU, OTHER_FAMILIES, untrained, with_context
 
 STACK = {"cell": "gru", "size": 10, "layers": 2}
 FORWARD = {
@@ -17,6 +19,7 @@ FORWARD = {
 }
 WAIT_K = FORWARD | {"attention": {"score": "additive", "size": 9, "window": "wait-k", "wait": 2}}
 MONOTONIC = FORWARD | {"attention": {"score": "additive", "size": 9, "normaliser": "monotonic"}}
+CONVOLUTIONAL = {"score": "convolutional", "first": 4, "second": 4, "around": 1, "window": "wait-k", "wait": 2}
 TEXTS = ["the small cat sees the dog.", "the dog sees a big bird.", "a bird sees the cat, the dog sees a small cat."]
 
 
@@ -80,6 +83,38 @@ def test_sentences_end_where_the_next_one_begins_and_at_the_limit(monkeypatch):
     assert [len(sentence.source.split()) for sentence in sentences] == [12, 5]
 
 
+def test_other_systems_are_rejected():
+    system = untrained(WAIT_K)
+    ensemble = EnsembleSystem.combine([system, system])
+    for translator in (Translator(with_context(system)), Translator(ensemble)):
+        with pytest.raises(ModelError, match="simultaneous translation needs a"):
+            SimultaneousTranslator(translator)
+
+
+def test_text_is_not_longer_than_the_models_maximum():
+    translator = Translator(untrained(WAIT_K, search={"max_ratio": 0.3, "max_extra": 1}))
+    pieces, rest, _ = translate(translator, TEXTS[2].split())
+    assert "".join(pieces) + rest == translator.translate(TEXTS[2], translator.options(beam=1)).text
+
+
+def test_limit_counts_words_after_an_early_end_and_without_letters(monkeypatch):
+    monkeypatch.setattr(simultaneous, "MAX_SENTENCE_TOKENS", 12)
+    system = untrained(WAIT_K)
+    system.model.output.bias.data[EOS] += 20.0
+    for translator, word in ((Translator(system), "cat"), (Translator(untrained(WAIT_K)), "5")):
+        _, _, sentences = translate(translator, [word] * 30)
+        assert [len(sentence.source.split()) for sentence in sentences] == [12, 12, 6]
+
+
+def test_changes_of_written_text_lose_no_later_text():
+    """Words in capitals are a sentence in capitals until another word arrives."""
+    translator = Translator(untrained(WAIT_K, "bpe"))
+    for words in ("THE SMALL CAT sees the dog.", "THE DOG SEES a big bird."):
+        pieces, rest, _ = translate(translator, words.split())
+        expected = translator.translate(words, translator.options(beam=1)).text
+        assert ("".join(pieces) + rest).lower() == expected.lower()
+
+
 def test_first_word_never_ends_a_sentence():
     _, _, sentences = translate(Translator(untrained(WAIT_K)), ["cat.Dog!It", "sees"])
     assert [sentence.source for sentence in sentences] == ["cat.Dog!It sees"]
@@ -102,6 +137,11 @@ def test_text_without_letters_is_copied_and_no_words_have_no_sentences():
         ),
         (WAIT_K | {"decoder": WAIT_K["decoder"] | {"bridge": "learned"}}, 'model.decoder.bridge = "zero"'),
         (WAIT_K | {"encoder": WAIT_K["encoder"] | {"reverse": True}}, 'model.encoder.direction = "forward"'),
+        (
+            WAIT_K | {"attention": WAIT_K["attention"] | {"features": ["position"]}},
+            "without position, which reads later",
+        ),
+        (WAIT_K | {"attention": CONVOLUTIONAL}, "without convolutional, which reads later words"),
     ],
 )
 def test_models_that_need_the_whole_sentence_are_rejected(model, message):

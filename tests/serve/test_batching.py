@@ -1,6 +1,7 @@
 """The queue: which sentences share a batch, in which order, and what is rejected."""
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -429,3 +430,16 @@ def test_expensive_requests_of_a_client_do_not_hold_up_another_client():
 
     run(model, scenario, batch_tokens=1000)
     assert model.batches == [["long 0"], ["short 0", "short 1"], ["long 1"], ["long 2"], ["long 3"]]
+
+
+def test_clients_have_equal_parts_of_a_batch():
+    """However many requests the other client has."""
+    model = UppercaseModel(threading.Event())
+
+    def send_many(client: str) -> Send:
+        return lambda batcher: batcher.submit(jobs(*[client] * 20), "", client=client)
+
+    crowd(model, send_many("honest"), *[send_many("hostile")] * 10, batch_sentences=16)
+    batch = model.batches[1]
+    # A third for the client of the first batch, which is still open.
+    assert batch.count("honest") == math.ceil(16 / 3) and batch.count("hostile") == 10

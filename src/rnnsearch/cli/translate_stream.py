@@ -57,7 +57,7 @@ def translate_stream(options: TranslateOptions, files: FileGroup) -> None:
 
     options.hardware.set_threads()
     translator = load_translator(options)
-    assert isinstance(translator, Translator)
+    assert isinstance(translator, Translator), "`require_stream_options` rejects pivots"
     try:
         simultaneous = SimultaneousTranslator(translator)
     except ModelError as error:

@@ -33,6 +33,8 @@ class ScoreOptions(Options):
     """True if the score has a hidden layer, which attention features are added to."""
     has_parameters: ClassVar[bool] = True
     """True if the score has parameters, which `[model.init]` initialises."""
+    reads_ahead: ClassVar[bool] = False
+    """True if the score of a source position depends on later ones."""
 
     def size_problem(self, query_size: int, annotation_size: int) -> str | None:
         """Return why the score cannot be computed for these sizes, or None if it can.
@@ -144,6 +146,7 @@ class ConvolutionalScoreOptions(ScoreOptions):
     """Convolutions over neighbouring annotations, gated by the decoder state (Allamanis et al. 2016)."""
 
     type: Literal["convolutional"] = "convolutional"
+    reads_ahead = True
     first: Size
     """Number of filters in the first layer (k_1)."""
     second: Size
@@ -324,6 +327,8 @@ class FeatureOptions(Options):
     type: str
     tracks_untranslated: ClassVar[bool] = False
     """True if the feature learns how much of each source word is left to translate."""
+    reads_ahead: ClassVar[bool] = False
+    """True if the feature of a source position depends on later ones."""
 
 
 FEATURES = Family[FeatureOptions]("feature")
@@ -361,6 +366,7 @@ class PositionOptions(FeatureOptions):
     """Logarithms of target position, source position and source length (Cohn et al. 2016, section 3.1)."""
 
     type: Literal["position"] = "position"
+    reads_ahead = True
 
 
 @FEATURES.register

@@ -14,7 +14,7 @@ def average_lagging(delays: Sequence[int], source_length: int) -> float:
     g(t) is the number of source words that had been read when target word t was written, and tau is the first t with
     g(t) = |x|. It is the mean number of source words by which the translation is behind an ideal one, which writes at
     the rate of the source without any delay. With k words before the first target word, one per target word, and texts
-    of the same length, it is k.
+    of the same length, it is k. It can be negative for a translation that is longer than its source.
 
     Args:
         delays: g(t) for each target word.

@@ -68,7 +68,10 @@ def release_free_memory() -> None:
 
 
 def share_freed_memory() -> None:
-    """Let threads that start from now on allocate from the memory that all threads have freed."""
+    """Let threads that start from now on allocate from the memory that all threads have freed.
+
+    Call it before other threads have started: those with an arena of their own keep it.
+    """
     libc = _load_glibc()
     if libc is not None:
         _apply(libc, {ARENA_MAX: 1})

@@ -153,6 +153,7 @@ class _Request:
 class _Client:
     """The requests of a client that wait."""
 
+    name: Hashable
     turn: int
     """Virtual time of the batcher at which its last sentence ended, or at which it came back."""
     queue: list[_Request] = field(default_factory=list)
@@ -207,7 +208,7 @@ class Batcher(Generic[Result]):
         self._clients: dict[Hashable, _Client] = {}  # those with waiting requests, or ahead of the clock
         self._clock = 0  # latest turn of a client that has started
         self._changed = asyncio.Event()
-        self._open_requests = 0  # requests of `submit` without a response
+        self._open_requests = Counter[Hashable]()  # requests of `submit` without a response, by client
         self._closed = False
 
         self._running_batches = 0
@@ -245,11 +246,11 @@ class Batcher(Generic[Result]):
         if not jobs:
             return []
         request = self._enqueue(jobs, key, patient, client)
-        self._open_requests += 1
+        self._open_requests[client] += 1
         try:
             return _raise_first_error(await request.response)
         finally:
-            self._open_requests -= 1
+            self._open_requests -= Counter({client: 1})  # drops clients without requests
 
     async def call(self, function: Callable[[], Other], num_tokens: int, client: Hashable = "") -> Other:
         """Call a function in a model thread in place of a batch, and return its result.
@@ -315,7 +316,7 @@ class Batcher(Generic[Result]):
         if not patient:
             self.require_capacity(len(jobs))
         response = asyncio.get_running_loop().create_future()
-        sender = self._clients.setdefault(client, _Client(self._clock))
+        sender = self._clients.setdefault(client, _Client(client, self._clock))
         if not sender.queue:
             # An idle client gains no advantage.
             sender.turn = max(sender.turn, self._clock)
@@ -412,7 +413,9 @@ class Batcher(Generic[Result]):
         """Start a batch that uses all threads if few sentences wait, or else one of the pool's threads."""
         waiting = self.waiting
         max_sentences = self._settings.batch_sentences
-        is_alone = not self._running_batches and max(waiting, self._open_requests) < 2 * MIN_SENTENCES_PER_THREAD
+        is_alone = (
+            not self._running_batches and max(waiting, self._open_requests.total()) < 2 * MIN_SENTENCES_PER_THREAD
+        )
         use_all_threads = self._pool_threads == 1 or is_alone
         if not use_all_threads:
             # Leave sentences for the other free threads.
@@ -427,9 +430,6 @@ class Batcher(Generic[Result]):
 
     def _take_batch(self, max_sentences: int) -> list[_StartedJob]:
         """Return sentences for one batch, in the order of their turns, and remove them from the queue."""
-        # A request gets no more than an equal part of the batch: filled up with its sentences, the batch would keep
-        # all other clients waiting.
-        max_per_request = math.ceil(max_sentences / max(1, self._open_requests))
         count_by_request = Counter[_Request]()
         batch: list[_StartedJob] = []
         max_tokens = 0
@@ -450,9 +450,8 @@ class Batcher(Generic[Result]):
                 or total_cost + job.cost > self._max_batch_cost
             )
             # The first sentence always fits, so that every sentence is translated at some time.
-            does_not_fit = bool(batch) and (
-                exceeds_budget or count_by_request[request] == max_per_request or request.key != batch[0].request.key
-            )
+            is_full = count_by_request[request] == self._max_per_request(client, max_sentences)
+            does_not_fit = bool(batch) and (exceeds_budget or is_full or request.key != batch[0].request.key)
             if request.response.done():  # the client has disconnected
                 del client.queue[position]
             elif does_not_fit or self._is_long(request):
@@ -470,6 +469,15 @@ class Batcher(Generic[Result]):
                 heappush(turns, (client.next_turn(client.queue[position]), order, position, client))
         self._drop_idle_clients()
         return batch
+
+    def _max_per_request(self, client: _Client, max_sentences: int) -> int:
+        """Return the maximum number of sentences of a request of a client in a batch.
+
+        It is an equal part for each client, and for each of its requests: filled up with the sentences of one request,
+        the batch would keep all others waiting.
+        """
+        num_parts = len(self._open_requests) * self._open_requests[client.name]
+        return math.ceil(max_sentences / max(1, num_parts))
 
     def _start_next(self, request: _Request) -> _StartedJob:
         """Return the next sentence of a request that is not in the queue; insert the request again if it has more."""
@@ -554,7 +562,7 @@ class Batcher(Generic[Result]):
             return
         self._update_speed(_speed(batch, compute_seconds))
         # The clients of one batch are likely to send again; with several threads, each takes an equal part of all.
-        expected = requests if self._pool_threads == 1 else math.ceil(self._open_requests / self._pool_threads)
+        expected = requests if self._pool_threads == 1 else math.ceil(self._open_requests.total() / self._pool_threads)
         self._expected = min(expected, self._settings.batch_sentences)
         self._max_wait = max(self._settings.batch_wait, seconds / 3)
 

@@ -3,12 +3,10 @@
 A model can do this if its attention decides how many source tokens each target token needs: the window `wait-k` by a
 fixed policy, the normaliser `monotonic` by a learned one. When a source word arrives, the sentence so far is
 translated greedily, as if it ended there, and the tokens that depend only on source tokens that have arrived are final:
-the rest of the sentence cannot change them. A complete sentence therefore has the same tokens as in greedy search,
-unless its tokenization changes with later words.
+the rest of the sentence cannot change them. A complete sentence therefore has the same tokens as in greedy search over
+the whole vocabulary, unless its tokenization changes with later words.
 
 `rnnsearch translate --stream` uses it (`cli/translate_stream.py`). Tests: tests/test_simultaneous.py.
-
-Axes: J source positions.
 """
 
 from __future__ import annotations
@@ -19,14 +17,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from rnnsearch.config.attention import NORMALISERS, WaitOptions
+from rnnsearch.config.attention import NORMALISERS, FeatureOptions, ScoreOptions, WaitOptions
 from rnnsearch.errors import ModelError
 from rnnsearch.metrics.latency import average_lagging
 from rnnsearch.search.beam import greedy_search
 from rnnsearch.search.constraints import max_lengths
 from rnnsearch.search.hypothesis import Hypothesis
+from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.text.sentences import sentence_spans
-from rnnsearch.text.vocabulary import SPECIALS, UNK
+from rnnsearch.text.tokenizer import Segmented
+from rnnsearch.text.vocabulary import SPECIALS
 from rnnsearch.translator.copies import copied_texts
 from rnnsearch.translator.protection import restored_target
 from rnnsearch.translator.translation import one_line
@@ -34,8 +34,9 @@ from rnnsearch.translator.translator import Translator
 from rnnsearch.utils.tensors import leaves
 
 MAX_SENTENCE_TOKENS = 250
-"""Source tokens after which a sentence ends. The sentence so far is read again for each word, so time is quadratic."""
+"""Source tokens or words after which a sentence ends: the sentence so far is read again for each word."""
 _TEST_TOKENS = 12  # length of the sentences that `_is_causal` compares
+_ALL_HEADS = 0.999  # attention of a token if all heads have stopped at source tokens, except for rounding
 
 
 @dataclass(frozen=True)
@@ -64,15 +65,23 @@ class SimultaneousTranslator:
         Raises:
             ModelError: The model needs the whole sentence before it writes, or reads more than a sentence of text.
         """
+        system = translator.system
+        if not isinstance(system, TranslationSystem):
+            raise ModelError(f"simultaneous translation needs a single model; got {system.kind}")
         translator.require_one_source("simultaneous translation")
-        attention = translator.model.config.attention
+        attention = system.config.translation.attention
         if attention is None or not (attention.window.reads_prefix or NORMALISERS[attention.normaliser].reads_prefix):
             raise ModelError(
                 'simultaneous translation needs a model with model.attention.window = "wait-k" or normaliser = '
                 '"monotonic", which do not read the whole sentence first (presets wait-k-small and monotonic-small)'
             )
-        system = translator.system
-        if system.arrays or translator.config.data.context_streams or system.can("copy") or system.can("choose"):
+        components: list[ScoreOptions | FeatureOptions] = [attention.score, *attention.features]
+        for component in components:
+            if component.reads_ahead:
+                raise ModelError(
+                    f"simultaneous translation needs attention without {component.type}, which reads later words"
+                )
+        if system.arrays or system.reads_context or system.can("copy") or system.can("choose"):
             raise ModelError("simultaneous translation needs a model that reads only the words of the sentence")
         if not _is_causal(translator):
             raise ModelError(
@@ -113,10 +122,13 @@ class _ArrivingSentence:
         self._wait = wait
         self._options = translator.options(beam=1)
         self.source = ""
+        self._num_words = 0  # of the source
         self._num_tokens = 0  # of the source
         self._ids: tuple[int, ...] = ()
         self._is_finished = False
         self._text = ""
+        self._num_written = 0  # tokens whose text has been written
+        self._target: Segmented | None = None  # the text of all tokens
         # Number of source words that had been read when each target word was complete; the last one may not be.
         self._delays: list[int] = []
 
@@ -128,21 +140,21 @@ class _ArrivingSentence:
         """Return True if a word begins the next sentence."""
         if not self.source:
             return False
-        if self._num_tokens >= MAX_SENTENCE_TOKENS:
+        if max(self._num_tokens, self._num_words) >= MAX_SENTENCE_TOKENS:
             return True
         return len(sentence_spans(f"{self.source} {word}", self._translator.languages[0])) > 1
 
     def read(self, word: str) -> str:
         """Add a word and return the text that can be written now."""
         self.source = f"{self.source} {word}" if self.source else word
+        self._num_words += 1
         return self._advance(is_complete=False)
 
     def end(self) -> str:
         """Return the rest of the translation, because no more words follow."""
-        if not self._ids and not self._is_finished:
-            # Nothing has been written, so the sentence is translated like any other; it may have no letters.
-            return self._write(self._translator.n_best([self.source], self._options)[0][0].text)
-        return self._advance(is_complete=True)
+        piece = self._advance(is_complete=True)
+        # The last character has been withheld if it was incomplete.
+        return piece if self._target is None else piece + self._write(self._target, is_complete=True)
 
     def _advance(self, is_complete: bool) -> str:
         """Translate the words so far, and return the text of the new tokens that are final."""
@@ -150,30 +162,30 @@ class _ArrivingSentence:
             return ""
         translator = self._translator
         [segmented] = translator.segment([self.source], protect=())
-        if not is_complete and copied_texts([segmented], translator.source):
-            return ""  # it has no letters so far, and is copied if none follow
+        if copied_texts([segmented], translator.source):
+            # It has no letters so far, and is its own translation if none follow.
+            return self._append(self.source) if is_complete else ""
         source = segmented.translatable
         scorer = translator.search.scorer
         batch = translator.system.make_sources([source.spelled_ids], scorer.device)
         [stream] = batch.values()
         self._num_tokens = int(stream.num_words[0])
-        if len(self._ids) >= max_lengths(batch, self._options)[0]:
-            return ""
+        max_length = int(max_lengths(batch, self._options)[0])
         options = replace(self._options, prefix=(self._ids,)) if self._ids else self._options
         if not is_complete and self._wait is not None:
-            num_final = self._num_tokens - self._wait + 1
-            if num_final <= len(self._ids):
-                return ""
-            options = replace(options, max_ratio=0.0, max_extra=num_final)  # no token that would not be final
+            # No token that would not be final.
+            max_length = min(max_length, self._num_tokens - self._wait + 1)
+            options = replace(options, max_ratio=0.0, max_extra=max(0, max_length))
+        if len(self._ids) >= max_length:
+            return ""
         [[hypothesis]] = greedy_search(scorer, batch, options)
         if not is_complete:
             hypothesis = _first_tokens(hypothesis, max(len(self._ids), self._num_final_tokens(hypothesis)))
         self._ids = hypothesis.ids
         self._is_finished = hypothesis.finished
         targets = translator.postprocessor.target_texts([source], [hypothesis], [{}], beam=1)
-        text = restored_target(source, targets[0], translator.target.normalization).text
-        # The last character may still be incomplete.
-        return self._write(text if is_complete else text.rstrip("\N{REPLACEMENT CHARACTER}"))
+        self._target = restored_target(source, targets[0], translator.target.normalization)
+        return self._write(self._target, is_complete)
 
     def _num_final_tokens(self, hypothesis: Hypothesis) -> int:
         """Return the number of scored tokens that depend only on source tokens that have arrived."""
@@ -181,25 +193,26 @@ class _ArrivingSentence:
             return self._num_tokens - self._wait + 1
         assert hypothesis.weights is not None
         # [scored tokens]: False if reading did not stop at a token that has arrived.
-        stopped = np.append(hypothesis.weights[:, : self._num_tokens].sum(axis=1) > 0, False)
+        stopped = np.append(hypothesis.weights[:, : self._num_tokens].sum(axis=1) > _ALL_HEADS, False)
         return int(stopped.argmin())
 
-    def _write(self, text: str) -> str:
-        """Replace the text so far by a longer one, and return the difference."""
-        text = one_line(text)
-        if text.startswith(self._text):
-            piece = text[len(self._text) :]
-        else:
-            # A later token has changed the text of earlier ones, such as a quotation mark; they have been written.
-            words = text.split()[len(self._text.split()) :]
-            piece = "".join(f" {word}" for word in words)
-        self._text += piece
-        num_words = len(self._text.split())
-        num_read = len(self.source.split())
+    def _write(self, target: Segmented, is_complete: bool) -> str:
+        """Return the text of the tokens that have not been written; that of earlier ones may have changed since."""
+        text = one_line(target.text)
+        # The last character may still be incomplete.
+        end = len(text if is_complete else text.rstrip("\N{REPLACEMENT CHARACTER}"))
+        start = target.offsets[self._num_written - 1][1] if self._num_written else 0
+        while self._num_written < len(target.offsets) and target.offsets[self._num_written][1] <= end:
+            self._num_written += 1
+        return self._append(text[start:end])
+
+    def _append(self, piece: str) -> str:
+        """Add a piece to the text, record the delays of its words, and return it."""
         # The last word may have grown by this piece.
         if piece and not piece[0].isspace() and self._delays:
-            self._delays[-1] = num_read
-        self._delays += [num_read] * (num_words - len(self._delays))
+            self._delays[-1] = self._num_words
+        self._text += piece
+        self._delays += [self._num_words] * (len(self._text.split()) - len(self._delays))
         return piece
 
 
@@ -224,7 +237,7 @@ def _is_causal(translator: Translator) -> bool:
     """
     half = _TEST_TOKENS // 2
     known = len(SPECIALS)  # the first token that is not a special one
-    sentences = [[known] * _TEST_TOKENS, [known] * half + [UNK] * half]
+    sentences = [[known] * _TEST_TOKENS, [known] * half + [known + 1] * half]
     memories = translator.model.encode(translator.system.make_sources(sentences, translator.device))
     [memory] = memories.values()
     for vectors in (memory.annotations[:, :half], *leaves(translator.model.start(memories))):
