@@ -153,8 +153,10 @@ class _ArrivingSentence:
     def end(self) -> str:
         """Return the rest of the translation, because no more words follow."""
         piece = self._advance(is_complete=True)
-        # The last character has been withheld if it was incomplete.
-        return piece if self._target is None else piece + self._write(self._target, is_complete=True)
+        if piece or self._target is None:
+            return piece
+        # No further token: the last character has been withheld if it was incomplete.
+        return self._write(self._target, is_complete=True)
 
     def _advance(self, is_complete: bool) -> str:
         """Translate the words so far, and return the text of the new tokens that are final."""
