@@ -443,3 +443,14 @@ def test_clients_have_equal_parts_of_a_batch():
     batch = model.batches[1]
     # A third for the client of the first batch, which is still open.
     assert batch.count("honest") == math.ceil(16 / 3) and batch.count("hostile") == 10
+
+
+def test_a_client_cannot_fill_the_queue_for_others():
+    model = UppercaseModel(threading.Event())
+
+    def send_as(client: str) -> Send:
+        return lambda batcher: batcher.submit(jobs("one", "two"), "", client=client)
+
+    *accepted, rejected, honest = crowd(model, *[send_as("hostile")] * 5, send_as("honest"), max_queue=8)
+    assert accepted == [["ONE", "TWO"]] * 4 and honest == ["ONE", "TWO"]
+    assert isinstance(rejected, ServeError) and rejected.status == 429

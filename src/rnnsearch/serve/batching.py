@@ -161,6 +161,11 @@ class _Client:
     clock: int = 0
     """Virtual time of the client: latest turn of its requests that has started."""
 
+    @property
+    def waiting(self) -> int:
+        """Number of its sentences in the queue."""
+        return sum(request.waiting for request in self.queue)
+
     def next_turn(self, request: _Request) -> int:
         """Return the turn of the client if the next sentence of a request is started next."""
         return self.turn + request.next_job.cost
@@ -226,7 +231,7 @@ class Batcher(Generic[Result]):
     @property
     def waiting(self) -> int:
         """Number of sentences in the queue; large requests count only up to their maximum fraction of it."""
-        return sum(request.waiting for request in self._waiting_requests())
+        return sum(client.waiting for client in self._clients.values())
 
     async def submit(
         self, jobs: Sequence[TranslationJob], key: Hashable, patient: bool = False, client: Hashable = ""
@@ -271,10 +276,15 @@ class Batcher(Generic[Result]):
         result: Other = outcome
         return result
 
-    def require_capacity(self, num_sentences: int) -> None:
-        """Raise ServeError with status 429 if the queue is too full for the sentences of a request."""
+    def require_capacity(self, num_sentences: int, client: Hashable = "") -> None:
+        """Raise ServeError with status 429 if the queue is too full for the sentences of a request.
+
+        Each other client counts with at most half of the queue, so that a single one cannot fill it.
+        """
         count = min(num_sentences, self._max_waiting_per_request)
-        free = self._settings.max_queue - self.waiting
+        free = self._settings.max_queue
+        for name, other in self._clients.items():
+            free -= other.waiting if name == client else min(other.waiting, self._settings.max_queue // 2)
         if count > free:
             retry_after = max(1, round(self.waiting * self._seconds_per_sentence))
             message = f"the queue has {max(free, 0)} free slots, but {count} sentences were sent; try again later"
@@ -314,7 +324,7 @@ class Batcher(Generic[Result]):
         if self._closed:
             raise ServeError(503, "the server is shutting down", 1)
         if not patient:
-            self.require_capacity(len(jobs))
+            self.require_capacity(len(jobs), client)
         response = asyncio.get_running_loop().create_future()
         sender = self._clients.setdefault(client, _Client(client, self._clock))
         if not sender.queue:

@@ -48,7 +48,7 @@ class PivotModel:
         require_no_glossary(self.info, options.glossary)
         if not options.patient:
             # Before the first search, which would otherwise be in vain.
-            self._second.batcher.require_capacity(len(sentences))
+            self._second.batcher.require_capacity(len(sentences), options.client)
         # With prefixes, the second model translates without substitutes.
         first_options = options if prefixes is None else options._replace(protect=())
         intermediates = await self._translate_first(sentences, first_options, grammars, documents)
