@@ -5,9 +5,11 @@ import sys
 
 import pytest
 
+from rnnsearch.systems.folder import save_system
+from rnnsearch.text.vocabulary import UNK
 from tests.command_line import run
 from tests.test_simultaneous import MONOTONIC, TEXTS, WAIT_K
-from tests.untrained import BAHDANAU, write_model
+from tests.untrained import BAHDANAU, untrained, write_model
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +33,16 @@ def test_monotonic_model_streams(tmp_path):
     folder = write_model(tmp_path / "model", MONOTONIC)
     expected = run("translate", folder, "--beam", "1", stdin=TEXTS[0])
     assert run("translate", folder, "--stream", stdin=TEXTS[0]).lines == expected.lines
+
+
+def test_unknown_words_are_banned_on_request(tmp_path):
+    system = untrained(WAIT_K)
+    system.model.output.bias.data[UNK] += 20.0
+    save_system(tmp_path / "model", system)
+    assert "<unk>" in run("translate", tmp_path / "model", "--stream", stdin=TEXTS[0]).out
+    result = run("translate", tmp_path / "model", "--stream", "--ban-unknown", stdin=TEXTS[0])
+    expected = run("translate", tmp_path / "model", "--beam", "1", "--ban-unknown", stdin=TEXTS[0])
+    assert result.lines == expected.lines and "<unk>" not in result.out
 
 
 def test_words_are_written_before_the_line_ends(model):

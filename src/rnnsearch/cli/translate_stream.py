@@ -12,6 +12,7 @@ import sys
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
 from io import BufferedIOBase
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, cast
@@ -51,7 +52,7 @@ def translate_stream(options: TranslateOptions, files: FileGroup) -> None:
         ModelError: The model cannot translate simultaneously.
         DataError: The input is not text.
     """
-    from rnnsearch.cli.translate_lines import load_translator
+    from rnnsearch.cli.translate_lines import load_translator, search_options
     from rnnsearch.translator.simultaneous import SimultaneousTranslator
     from rnnsearch.translator.translator import Translator
 
@@ -59,17 +60,15 @@ def translate_stream(options: TranslateOptions, files: FileGroup) -> None:
     translator = load_translator(options)
     assert isinstance(translator, Translator), "`require_stream_options` rejects pivots"
     try:
-        simultaneous = SimultaneousTranslator(translator)
+        simultaneous = SimultaneousTranslator(translator, search_options(translator, options))
     except ModelError as error:
         raise ModelError(f"{options.models[0]}: {error}") from None
     lagging: list[float] = []
     with open_output(files.output) as output:
         for words in _lines_of_words(_file_words(files.input) if files.input else _standard_input_words()):
-            for piece in _collect(simultaneous.translate(words), lagging):
+            for piece in chain(_collect(simultaneous.translate(words), lagging), ["\n"]):
                 output.write(piece)
                 output.flush()
-            output.write("\n")
-            output.flush()
     if lagging:
         print_message(f"average lagging: {fmean(lagging):.2f} source words, over {len(lagging):,} sentences")
 
@@ -79,7 +78,7 @@ def _collect(
 ) -> Generator[str, None, None]:
     """Yield the pieces of a translation; then add the average lagging of its sentences to a list."""
     sentences = yield from pieces
-    lagging += [sentence.average_lagging for sentence in sentences if sentence.source]
+    lagging += [sentence.average_lagging for sentence in sentences]
 
 
 def _lines_of_words(words: Iterator[str | None]) -> Iterator[Iterable[str]]:
@@ -99,9 +98,7 @@ def _file_words(path: Path) -> Iterator[str | None]:
     from rnnsearch.data.corpus import read_lines
 
     for line in read_lines(path, truncate=True):
-        for word in line.split():
-            yield from _cut(word)
-        yield None
+        yield from _whole_line(line)
 
 
 def _standard_input_words() -> Iterator[str | None]:
@@ -111,17 +108,11 @@ def _standard_input_words() -> Iterator[str | None]:
     for text in _standard_input_text():
         *lines, last = (rest + text).split("\n")
         for line in lines:
-            for word in line.split():
-                yield from _cut(word)
-            yield None
+            yield from _whole_line(line)
         is_open = bool(last) or (is_open and not lines)
-        words = last.split()
+        words = list(_cut_words(last))
         rest = words.pop() if words and not last[-1].isspace() else ""
-        for word in words:
-            yield from _cut(word)
-        while len(rest) > MAX_WORD_CHARACTERS:
-            yield rest[:MAX_WORD_CHARACTERS]
-            rest = rest[MAX_WORD_CHARACTERS:]
+        yield from words
     if rest:
         yield rest
     if is_open:
@@ -145,6 +136,13 @@ def _standard_input_text() -> Iterator[str]:
         number += text.count("\n")
 
 
-def _cut(word: str) -> Iterator[str]:
-    for start in range(0, len(word), MAX_WORD_CHARACTERS):
-        yield word[start : start + MAX_WORD_CHARACTERS]
+def _whole_line(line: str) -> Iterator[str | None]:
+    yield from _cut_words(line)
+    yield None
+
+
+def _cut_words(text: str) -> Iterator[str]:
+    """Yield the words of a text, long ones in parts."""
+    for word in text.split():
+        for start in range(0, len(word), MAX_WORD_CHARACTERS):
+            yield word[start : start + MAX_WORD_CHARACTERS]

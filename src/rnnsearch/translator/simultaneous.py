@@ -23,6 +23,7 @@ from rnnsearch.metrics.latency import average_lagging
 from rnnsearch.search.beam import greedy_search
 from rnnsearch.search.constraints import max_lengths
 from rnnsearch.search.hypothesis import Hypothesis
+from rnnsearch.search.options import SearchOptions
 from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.text.sentences import sentence_spans
 from rnnsearch.text.tokenizer import Segmented
@@ -59,8 +60,12 @@ class SimultaneousTranslation:
 class SimultaneousTranslator:
     """Translates words in the order in which they arrive, and never changes what it has written."""
 
-    def __init__(self, translator: Translator) -> None:
+    def __init__(self, translator: Translator, options: SearchOptions | None = None) -> None:
         """Prepare the translation.
+
+        Args:
+            translator: A model that does not read ahead.
+            options: Options of the greedy search; by default those of the model.
 
         Raises:
             ModelError: The model needs the whole sentence before it writes, or reads more than a sentence of text.
@@ -90,6 +95,7 @@ class SimultaneousTranslator:
             )
         translator.prepare()
         self._translator = translator
+        self._options = translator.options(beam=1) if options is None else replace(options, beam=1, n_best=1)
         self._wait = attention.window.wait if isinstance(attention.window, WaitOptions) else None
 
     def translate(self, words: Iterable[str]) -> Generator[str, None, list[SimultaneousTranslation]]:
@@ -99,12 +105,12 @@ class SimultaneousTranslator:
         word begins another one, or after `MAX_SENTENCE_TOKENS` tokens.
         """
         done: list[SimultaneousTranslation] = []
-        sentence = _ArrivingSentence(self._translator, self._wait)
+        sentence = self._new_sentence()
         for word in words:
             if sentence.ends_before(word):
                 yield sentence.end() + " "
                 done.append(sentence.translation)
-                sentence = _ArrivingSentence(self._translator, self._wait)
+                sentence = self._new_sentence()
             if piece := sentence.read(word):
                 yield piece
         if sentence.source:
@@ -112,15 +118,18 @@ class SimultaneousTranslator:
             done.append(sentence.translation)
         return done
 
+    def _new_sentence(self) -> _ArrivingSentence:
+        return _ArrivingSentence(self._translator, self._options, self._wait)
+
 
 class _ArrivingSentence:
     """A sentence of which some words have arrived, and the translation that has been written."""
 
-    def __init__(self, translator: Translator, wait: int | None) -> None:
+    def __init__(self, translator: Translator, options: SearchOptions, wait: int | None) -> None:
         """Start an empty sentence; `wait` is k of a wait-k model, None for a monotonic one."""
         self._translator = translator
+        self._options = options
         self._wait = wait
-        self._options = translator.options(beam=1)
         self.source = ""
         self._num_words = 0  # of the source
         self._num_tokens = 0  # of the source
