@@ -151,7 +151,8 @@ class TreeOutput(PlainLoss):
     """
 
     parents: Tensor
-    """[2 V - 2], the parent of each node (see `huffman_parents`), as floats like everything in a model folder."""
+    """[2 V - 2], the parent of each node (see `huffman_parents`), negated for the second child of its parent; as floats
+    like everything in a model folder."""
 
     def __init__(self, options: TreeOptions, readout: int, vocabulary: int) -> None:
         super().__init__()
@@ -165,7 +166,9 @@ class TreeOutput(PlainLoss):
 
     def assign_parents(self, parents: Int[Tensor, "nodes"]) -> None:
         """Set the parent of each node except for the root."""
-        self.parents = parents.to(self.weight.device, torch.float32)
+        children = parents.long().argsort(stable=True)  # both children of each inner node, the first one first
+        signs = torch.ones_like(children).index_fill(0, children[1::2], -1)
+        self.parents = (signs * parents.long()).to(self.weight.device, torch.float32)
 
     def logits_function(self, rows: Int[Tensor, "C"] | None) -> LogitsFunction:
         levels, order = self._levels()
@@ -217,11 +220,8 @@ class TreeOutput(PlainLoss):
 
     def _tree(self) -> tuple[Int[Tensor, "nodes"], Int[Tensor, "nodes"]]:
         """Return the parent of each node, and the direction from its parent to it: 1 to the first child, else -1."""
-        parents = self.parents.long()
-        children = parents.argsort(stable=True)  # both children of each inner node, the first one first
-        first = torch.arange(len(parents), device=parents.device) % 2 == 0
-        direction = torch.empty_like(parents).index_copy(0, children, torch.where(first, 1, -1))
-        return parents, direction
+        signed = self.parents.long()
+        return signed.abs(), signed.sign()
 
     def _levels(self) -> tuple[list[TreeLevel], Int[Tensor, "all"]]:
         """Return the levels below the root, and all nodes in the order of their levels, the root first."""

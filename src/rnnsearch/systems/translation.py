@@ -117,13 +117,12 @@ def assign_output_classes(output: OutputLayer, train: ParallelIds, target: str) 
     """Assign the target's tokens to the classes of an output layer that counts them; do nothing for another one."""
     if isinstance(output, TreeOutput):
         output.assign_parents(torch.from_numpy(huffman_parents(train.counts(target, output.vocabulary))))
-    if not isinstance(output, HierarchicalOutput):
-        return
-    if output.by == "neighbours":
-        classes = exchange_classes(train, target, output.vocabulary, output.num_classes)
-    else:
-        classes = frequency_classes(train.counts(target, output.vocabulary), output.num_classes)
-    output.assign_classes(torch.from_numpy(classes))
+    elif isinstance(output, HierarchicalOutput):
+        if output.by == "neighbours":
+            classes = exchange_classes(train, target, output.vocabulary, output.num_classes)
+        else:
+            classes = frequency_classes(train.counts(target, output.vocabulary), output.num_classes)
+        output.assign_classes(torch.from_numpy(classes))
 
 
 @dataclass(frozen=True)
