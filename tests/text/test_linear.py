@@ -475,6 +475,10 @@ READERS = {
         lambda text: confidence.max_repetitions(text.split()),
         {"one word": "a ", "two words": "a b ", "more": "a a a b a a a c ", "many": "a b c d e f a b c d e g "},
     ),
+    "translator.confidence.repeats_more": (
+        lambda text: confidence.repeats_more(text.split(), text.split()),
+        {"one word": "a ", "two words": "a b ", "more": "a a a b a a a c ", "many": "a b c d e f a b c d e g "},
+    ),
     "translator.copies.copied_texts": (
         lambda text: copies.copied_texts([segmented(text)], TOKENIZER, [text], [[text]]),
         SHORT,

@@ -229,8 +229,7 @@ def warnings(translation: Translation) -> tuple[str, ...]:
     is_text = translation.by_attention.source.is_text
     if is_text and len(target_words) > 3 * len(source_words) + 10:
         found.append("long")
-    repetitions = max_repetitions(target_words)
-    if repetitions > 1 and repetitions > max_repetitions(source_words):
+    if repeats_more(target_words, source_words):
         found.append("repeated")
     # A model with a rationale is meant to read only some words, one with several sources some of each; most regions of
     # an image may be empty.
@@ -242,6 +241,12 @@ def warnings(translation: Translation) -> tuple[str, ...]:
         if is_read.mean() < MIN_READ_FRACTION:
             found.append("detached" if len(target_words) >= len(source_words) // 2 else "dropped")
     return (*found, *missing_terms)
+
+
+def repeats_more(target: Sequence[str], source: Sequence[str]) -> bool:
+    """Return True if a phrase is repeated in succession more often in a translation than in its source."""
+    repetitions = max_repetitions(target)
+    return repetitions > 1 and repetitions > max_repetitions(source)
 
 
 def max_repetitions(text: Sequence[str]) -> int:

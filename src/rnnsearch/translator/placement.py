@@ -28,7 +28,7 @@ from rnnsearch.text.banned import is_word_character
 from rnnsearch.text.languages import is_unspaced_letter
 from rnnsearch.text.terms import Forms, TermMatch
 from rnnsearch.text.tokenizer import Segmented
-from rnnsearch.translator.confidence import max_repetitions
+from rnnsearch.translator.confidence import repeats_more
 from rnnsearch.translator.translation import Translation
 
 Match = TermMatch[Forms]
@@ -371,7 +371,7 @@ def _is_in_place(source: Segmented, translation: Translation, matches: Sequence[
     """Return True if a translation has each term once, aligned to its source term, and no other translation of it."""
     if not translation.finished or translation.fallback is not None:
         return False
-    if max_repetitions(translation.words) > max_repetitions(translation.source_words):
+    if repeats_more(translation.words, translation.source_words):
         return False
     occurrences = _occurrences(source, translation.text, matches)
     spans = word_spans(translation.text)
