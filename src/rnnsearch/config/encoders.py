@@ -327,5 +327,5 @@ class TargetCharactersConfig(Table):
     embedding: Size = 64
     """Size of the character embeddings."""
     reads_hidden: bool = False
-    """With input feeding, start from the context and h_t, as in the paper; by default from the
+    """Start from the context and h_t with input feeding, as in the paper; by default from the
     context and h~_t, which is fed back. Only for `luong-input-feeding`."""

@@ -11,15 +11,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from rnnsearch.config.cells import CellName
-from rnnsearch.config.options import (
-    Family,
-    OneOf,
-    Options,
-    Size,
-    SmallSize,
-    Table,
-    raise_problem,
-)
+from rnnsearch.config.options import Family, OneOf, Options, Size, SmallSize, Table, raise_problem
 from rnnsearch.config.outputs import (
     INITS,
     OUTPUTS,
