@@ -418,7 +418,7 @@ def test_expensive_requests_of_a_client_do_not_hold_up_another_client():
     model = UppercaseModel(threading.Event())
 
     async def scenario(batcher: Batcher[str]) -> None:
-        submit = [batcher.submit([job(f"long {n}", 1000)], "", client="hostile") for n in range(4)]
+        submit = [batcher.submit([job(f"long {n}", 900)], "", client="hostile") for n in range(4)]
         tasks = [asyncio.create_task(work) for work in submit]
         await asyncio.to_thread(model.entered.wait, 20)  # the first one runs
         tasks += [asyncio.create_task(batcher.submit([job(f"short {n}", 10)], "", client="honest")) for n in range(2)]
