@@ -127,6 +127,11 @@ def cached(path: Path, compute: Callable[[], Any]) -> Any:
     """Return the JSON value stored at `path`, computing and storing it first if there is none."""
     if not path.is_file():
         write_json(path, compute())
+    return read_json(path)
+
+
+def read_json(path: Path) -> Any:
+    """Return the JSON value stored at `path`."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 
-from common import cached, scores_with_intervals, sources_and_references, train_or_resume
+from common import cached, read_json, scores_with_intervals, sources_and_references, train_or_resume
 
 from rnnsearch.config import RunConfig
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.metrics.significance import paired_bootstrap
+from rnnsearch.metrics.run_bootstrap import Runs, hierarchical_bootstrap
+from rnnsearch.metrics.significance import holm_adjusted, paired_bootstrap
 from rnnsearch.systems.card import best_evaluation, load_training_facts
 from rnnsearch.translator.loading import load
 from rnnsearch.utils.files import write_json, write_text
@@ -106,3 +108,38 @@ def compare_systems(systems: Iterable[System], output: Path, name: str) -> str:
         write_text(output / "table.md", table)
         write_json(output / f"{name}.json", [asdict(r) | {"translations": len(r.translations)} for r in results])
     return table
+
+
+def read_runs(folders: Iterable[Path], names: Sequence[str]) -> dict[str, Runs]:
+    """Return the test translations of each system by each run, from the folders of `compare_systems`."""
+    folders = list(folders)
+    return {name: [read_json(folder / f"{name}.json")["translations"] for folder in folders] for name in names}
+
+
+def write_runs(
+    output: Path, folders: Iterable[Path], names: Sequence[str], references: Sequence[str], language: str
+) -> str:
+    """Write the table of `compare_runs` for the results in the folders of `compare_systems`, and return it."""
+    table = as_markdown(compare_runs(read_runs(folders, names), references, language), left=(0, 1))
+    write_text(output, table)
+    return table
+
+
+def compare_runs(systems: Mapping[str, Runs], references: Sequence[str], language: str) -> list[list[str]]:
+    """Return a header and one row per system that was trained several times, with the difference from the first one.
+
+    Intervals and p-values are those of a bootstrap over runs and sentences. p-values are corrected for the number of
+    systems (`holm_adjusted`), because a reader picks the best one.
+    """
+    baseline = next(iter(systems.values()))
+    comparisons = [hierarchical_bootstrap(runs, baseline, references, language=language) for runs in systems.values()]
+    p_values = holm_adjusted([bleu.p_value for bleu, _ in comparisons[1:]])
+    rows = [["System", "BLEU of each run", "BLEU", "chrF", "Difference in BLEU", "95% interval", "p (Holm)"]]
+    for index, (name, (bleu, chrf)) in enumerate(zip(systems, comparisons, strict=True)):
+        means = [f"{fmean(bleu.system):.1f}", f"{fmean(chrf.system):.1f}"]
+        difference = ["", "", ""]
+        if index > 0:
+            low, high = bleu.interval
+            difference = [f"{bleu.difference:+.1f}", f"{low:+.1f} to {high:+.1f}", f"{p_values[index - 1]:.3f}"]
+        rows.append([name, ", ".join(f"{score:.1f}" for score in bleu.system), *means, *difference])
+    return rows

@@ -9,8 +9,9 @@ same target sentences. Systems:
 - early averaging: an encoder and an attention per source, the mean of the contexts (Firat et al. 2016b)
 - concatenation: the concatenation of the contexts (Zoph & Knight 2016)
 
-Output: SIZE-SEED/table.md (test BLEU and chrF, and the difference from the first source with a paired bootstrap test),
-the translations, and one model folder per system. An interrupted run resumes where it stopped.
+Output: SIZE-SEED/table.md (test BLEU and chrF, and the difference from the first system with a paired bootstrap test),
+runs-SIZE.md (the means over seeds, with a bootstrap over seeds and sentences), the translations, and one model folder
+per system. An interrupted run resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from common import add_run_options, prepare_once, require_known, resolve_config
-from comparison import System, compare_systems
+from comparison import System, compare_systems, write_runs
 from multiway import LANGUAGES, Corpus
 
 MODEL = {
@@ -86,11 +87,14 @@ def main() -> None:
     args = parse_arguments()
     args.output = args.output.absolute()
     corpus = Corpus(args.output / "text", args.dev_rows, args.test_rows)
+    references = corpus.lines("test", args.target)
     for size in args.sizes:
-        for seed in args.seeds:
-            folder = args.output / f"{size or 'all'}-{seed}"
+        folders = [args.output / f"{size or 'all'}-{seed}" for seed in args.seeds]
+        for seed, folder in zip(args.seeds, folders, strict=True):
             table = compare_systems(plan_systems(args, corpus, size, seed), folder, "multisource")
             sys.stdout.write(f"{folder.name}\n\n{table}\n")
+        runs = args.output / f"runs-{size or 'all'}.md"
+        sys.stdout.write(f"{runs.stem}\n\n{write_runs(runs, folders, args.systems, references, args.target)}\n")
 
 
 if __name__ == "__main__":

@@ -11,13 +11,15 @@ first rows that have both languages are the training text of a pair; size 0 is a
 - target tags: one encoder and one decoder for all languages (Johnson et al. 2017)
 
 Output: table.md (test BLEU and chrF per direction, and the difference from the first system with a paired bootstrap
-test), the translations, and one model folder per system. An interrupted run resumes where it stopped.
+test), runs.md (the means over seeds, with a bootstrap over seeds and sentences), the translations, and one model folder
+per system. An interrupted run resumes where it stopped.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import compress
@@ -34,6 +36,7 @@ from common import (
     scores_with_intervals,
     train_or_resume,
 )
+from comparison import compare_runs
 
 from rnnsearch.data.corpora.catalog import read_tatoeba_rows
 from rnnsearch.data.split import DEV, PARTS, TEST, TRAIN, SplitKeys, split
@@ -221,23 +224,36 @@ def plan_experiments(args: argparse.Namespace) -> Iterator[Experiment]:
                     yield Experiment(system, group, size, seed)
 
 
+Runs = defaultdict[tuple[int, Direction], defaultdict[str, list[list[str]]]]
+"""Test translations of each run of a system, by size and direction."""
 HEADER = ["Pairs", "Seed", "Direction", "System", "Parameters", "Hours", "BLEU", "chrF", "Difference in BLEU", "p"]
 
 
+def compare_over_seeds(runs: Runs, corpus: Corpus) -> str:
+    """Return the tables of the means over seeds, for each size and direction."""
+    sections = []
+    for (size, direction), systems in runs.items():
+        rows = compare_runs(systems, corpus.lines("test", direction.target), direction.target)
+        sections.append(f"{direction}, {size or 'all'} pairs\n\n{as_markdown(rows, left=(0, 1))}")
+    return "\n".join(sections)
+
+
 def main() -> None:
-    """Train and score all systems and write the table."""
+    """Train and score all systems and write the tables."""
     args = parse_arguments()
     args.output = args.output.absolute()
     corpus = Corpus(args.output / "text", args.dev_rows, args.test_rows)
     rows = [HEADER]
-    # Translations of the first system by size, seed and direction.
-    baselines: dict[tuple[int, int, Direction], list[str]] = {}
+    runs: Runs = defaultdict(lambda: defaultdict(list))
     for experiment in plan_experiments(args):
         compute = partial(experiment.run, args, corpus)
         result = cached(args.output / f"{experiment.name}.json", compute)
         for direction in experiment.directions:
             translations = result["translations"][str(direction)]
-            baseline = baselines.setdefault((experiment.size, experiment.seed, direction), translations)
+            systems = runs[experiment.size, direction]
+            systems[experiment.system].append(translations)
+            # The first system is the first one that is trained with a seed.
+            baseline = systems[args.systems[0]][-1]
             references = corpus.lines("test", direction.target)
             scores = paired_bootstrap(translations, baseline, references, language=direction.target)
             bleu = scores["BLEU"]
@@ -246,7 +262,9 @@ def main() -> None:
             facts = [f"{result['parameters']:,}", f"{result['hours']:.2f}"]
             rows.append([*settings, *facts, *scores_with_intervals(scores), *change])
         write_text(args.output / "table.md", as_markdown(rows))
-    sys.stdout.write(as_markdown(rows))
+    tables = compare_over_seeds(runs, corpus)
+    write_text(args.output / "runs.md", tables)
+    sys.stdout.write(f"{as_markdown(rows)}\n{tables}")
 
 
 if __name__ == "__main__":

@@ -11,8 +11,9 @@ into English and is trained on the first pairs of the list. Systems:
 
 Dev and test have sentences in all languages of the corpus, and no training row shares a sentence with them. All
 children have the parent of seed 1. Output: CHILD-SIZE-SEED/table.md (test BLEU and chrF of the children, and the
-difference from the first system with a paired bootstrap test), parent-PAIR/table.md, the translations, and one model
-folder per system. An interrupted run resumes where it stopped.
+difference from the first system with a paired bootstrap test), runs-CHILD-SIZE.md (the means over seeds, with a
+bootstrap over seeds and sentences), parent-PAIR/table.md, the translations, and one model folder per system. An
+interrupted run resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from common import add_run_options, prepare_once, require_known, resolve_config
-from comparison import System, compare_systems
+from comparison import System, compare_systems, write_runs
 from multiway import OTHERS, PIVOT, Corpus, Direction
 
 MODEL = {
@@ -115,11 +116,15 @@ def main() -> None:
         tables = {"data": corpus.bilingual(Direction(args.parent, PIVOT), 0), **PARENT}
         table = compare_systems([make_system(args, name, tables, folder)], folder, "parent")
         sys.stdout.write(f"{folder.name}\n\n{table}\n")
+    references = corpus.lines("test", PIVOT)
     for size in args.sizes:
-        for seed in args.seeds:
-            group = args.output / f"{args.child}-{size or 'all'}-{seed}"
+        pair = f"{args.child}-{size or 'all'}"
+        groups = [args.output / f"{pair}-{seed}" for seed in args.seeds]
+        for seed, group in zip(args.seeds, groups, strict=True):
             table = compare_systems(plan_children(args, corpus, folder / name, size, seed), group, "transfer")
             sys.stdout.write(f"{group.name}\n\n{table}\n")
+        runs = args.output / f"runs-{pair}.md"
+        sys.stdout.write(f"{runs.stem}\n\n{write_runs(runs, groups, args.systems, references, PIVOT)}\n")
 
 
 if __name__ == "__main__":

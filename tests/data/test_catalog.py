@@ -9,7 +9,7 @@ import pytest
 
 from rnnsearch.data.corpora import catalog, download
 from rnnsearch.data.corpora.bible import BibleFiles, read_verses
-from rnnsearch.data.corpora.catalog import CORPORA, default_cache_folder, find, get, read_facts
+from rnnsearch.data.corpora.catalog import CORPORA, default_cache_folder, find, get, read_chapters, read_facts
 from rnnsearch.data.corpora.download import PipSettings
 from rnnsearch.errors import DataError, RnnsearchError
 from tests.tatoeba import make_index, row
@@ -201,6 +201,27 @@ def test_verses_are_matched_by_source_verse_and_linked_by_word(tmp_path):
         [(0, 0), (1, 1), (1, 2), (2, 1), (2, 2)],
     ]
     assert all(verse.links.possible == verse.links.sure for verse in verses)
+
+
+def test_verses_of_a_chapter_stay_together(tmp_path, monkeypatch):
+    records = [(["n40001001001"], ["40001001001"]), (["n40001002001"], ["40001002001"])]
+    next_chapter = [(["n40002001001"], ["40002001001"])]
+    made = wheel(tmp_path / "w.whl", [])
+    source = SOURCE + "n40002001001\tx\tΤοῦ\n"
+    target = TARGET + "40002001001\t40002001\tOf\t\t\n"
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("s.tsv", source)
+        archive.writestr("t.tsv", target)
+        links = [{"source": left, "target": right} for left, right in records + next_chapter]
+        archive.writestr("a.json", json.dumps({"records": links}))
+    monkeypatch.setattr(catalog, "fetch", lambda *_, **__: made)
+    corpus = replace(CORPORA["bible-grc-en"], bible_files=GREEK)
+    chapters = list(read_chapters(corpus, tmp_path))
+    assert [[verse.target for verse in chapter] for chapter in chapters] == [
+        ["Book of genealogy", "One two three"],
+        ["Of"],
+    ]
+    assert [chapter[0].chapter for chapter in chapters] == ["40001", "40002"]
 
 
 @pytest.mark.parametrize("member", ["s.tsv", "a.json"])

@@ -7,7 +7,7 @@ import pytest
 
 from rnnsearch.errors import DataError
 from rnnsearch.metrics.scores import corpus_bleu
-from rnnsearch.metrics.significance import paired_bootstrap
+from rnnsearch.metrics.significance import holm_adjusted, paired_bootstrap
 
 WORDS = ["the", "man", "woman", "dog", "sits", "stands", "runs", "on", "under", "table", "bench", "road"]
 
@@ -65,3 +65,11 @@ def test_invalid_input_raises_data_error() -> None:
         paired_bootstrap(GOOD[1:], POOR, REFERENCES)
     with pytest.raises(DataError, match="must be at least 40; got 10"):
         paired_bootstrap(GOOD, POOR, REFERENCES, samples=10)
+
+
+def test_p_values_are_corrected_for_their_number() -> None:
+    # Holm (1979): sorted 0.01, 0.03, 0.04 times 3, 2 and 1, never below an earlier one.
+    assert holm_adjusted([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
+    assert holm_adjusted([0.6, 0.7]) == [1.0, 1.0]
+    assert holm_adjusted([0.02]) == [0.02]
+    assert holm_adjusted([]) == []

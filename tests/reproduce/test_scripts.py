@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from rnnsearch.data.corpora import catalog
+from rnnsearch.data.corpora.bible import AlignedPair
 
 SCRIPTS = Path(__file__).parents[2] / "reproduce"
 WORDS = {"cat": "Katze", "dog": "Hund", "bird": "Vogel", "tree": "Baum", "house": "Haus", "sees": "sieht"}
@@ -380,6 +381,8 @@ def test_multiway_compares_bilingual_and_shared_models(script, output):
     table = (output / "table.md").read_text(encoding="utf-8").splitlines()
     assert len(table) == 2 + 4 + 4
     assert "| 4 | 1 | ja-en | shared attention |" in table[-1]
+    runs = (output / "runs.md").read_text(encoding="utf-8")
+    assert runs.count("\n| shared attention |") == 4
 
 
 @pytest.mark.usefixtures("tatoeba")
@@ -398,8 +401,24 @@ def test_multisource_uses_rows_with_all_languages(script, output, tatoeba):
     rows = list(zip(*columns, strict=True))
     assert len(rows) == 4
     assert set(rows) <= {(row[0], row[1], row[4]) for row in tatoeba if row[1]}
-    table = (output / "4-1" / "table.md").read_text(encoding="utf-8").splitlines()
-    assert [row.split(" | ")[0] for row in table[2:]] == ["| de", "| early averaging"]
+    for name in ("4-1/table.md", "runs-4.md"):
+        table = (output / name).read_text(encoding="utf-8").splitlines()
+        assert [row.split(" | ")[0] for row in table[2:]] == ["| de", "| early averaging"]
+
+
+def test_documents_are_translated_in_context(script, output, monkeypatch):
+    pairs = iter(random_pairs(60))
+    chapters = [[AlignedPair(*next(pairs), chapter=f"{n:05}") for _ in range(4)] for n in range(15)]
+    monkeypatch.setattr(catalog, "read_chapters", lambda _corpus: iter(chapters))
+    systems = ["no context", "source and target streams"]
+    settings = [*TINY, "training.average=0", "text.vocabulary=300", "model.decoder.maxout=6"]
+    script("documents", "--seeds", "1", "2", "--systems", *systems, "--set", *settings)
+    text = (output / "text" / "test.grc").read_text(encoding="utf-8")
+    assert text == "".join("".join(f"{verse.source}\n" for verse in chapters[n]) + "\n" for n in (1, 14))
+    assert len(read_json(output / "2" / f"{systems[1]}.json")["translations"]) == 8
+    table = (output / "runs.md").read_text(encoding="utf-8").splitlines()
+    assert [row.split(" | ")[0] for row in table[2:]] == [f"| {name}" for name in systems]
+    assert table[2].count(",") == 1  # the BLEU of two runs
 
 
 @pytest.mark.usefixtures("tatoeba")

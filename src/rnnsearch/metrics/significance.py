@@ -135,6 +135,19 @@ def require_samples(samples: int, test: str) -> None:
         raise DataError(f"samples of {test} must be at least {MIN_SAMPLES}; got {samples}")
 
 
+def holm_adjusted(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for their number (Holm 1979).
+
+    If all differences are due to chance, the probability that any corrected value is below 0.05 is at most 5 %.
+    """
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, (len(p_values) - rank) * p_values[index])
+        adjusted[index] = min(1.0, largest)
+    return adjusted
+
+
 def wilson_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
     """Return the confidence interval of a fraction (Wilson 1927), by default of 95 %.
 

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from rnnsearch.errors import library_errors
 from rnnsearch.text.alignments import Link, Links
 
+_CHAPTER_ID_LENGTH = 5
 _VERSE_ID_LENGTH = 8
 _WORD_ID_LENGTH = 11
 _CANON_LETTERS = "no"
@@ -42,6 +43,8 @@ class AlignedPair(NamedTuple):
     """Translation of the verse."""
     links: Links | None = None
     """Links between words, or None without alignment."""
+    chapter: str = ""
+    """Numbers of the book and the chapter of a verse, or "" for other texts."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,8 @@ def read_verses(wheel: Path, files: BibleFiles) -> Iterator[AlignedPair]:
         links, invalid = _links(records, _token_positions(source), _token_positions(target))
     for verse in sorted(links.keys() - invalid):
         sure = frozenset(links[verse])
-        yield AlignedPair(_text(source[verse]), _text(target[verse]), Links(sure, sure))
+        chapter = verse[:_CHAPTER_ID_LENGTH]
+        yield AlignedPair(_text(source[verse]), _text(target[verse]), Links(sure, sure), chapter)
 
 
 def _source_tokens(table: str) -> Tokens:

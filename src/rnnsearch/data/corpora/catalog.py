@@ -14,7 +14,8 @@ import tarfile
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress
+from itertools import compress, groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,19 @@ def _build(corpus: Corpus, archive: Path, folder: Path) -> None:
             "files": files,
         }
         write_json(temporary / "corpus.json", facts)
+
+
+def read_chapters(corpus: Corpus, cache: Path | None = None) -> Iterator[list[AlignedPair]]:
+    """Yield the chapters of a Bible corpus, each a list of verses.
+
+    Args:
+        corpus: A corpus with `bible_files`.
+        cache: Folder of downloads; by default the user's cache. The archive is downloaded if it is not there.
+    """
+    assert corpus.bible_files is not None
+    archive = fetch(corpus.archive, (cache or default_cache_folder()) / "downloads")
+    for _, verses in groupby(read_verses(archive, corpus.bible_files), key=attrgetter("chapter")):
+        yield list(verses)
 
 
 def read_tatoeba_rows(languages: Sequence[str], cache: Path | None = None) -> Iterator[tuple[str, ...]]:
