@@ -118,7 +118,17 @@ def test_likelihood_weight_adds_the_loss_of_the_references(make, batches):
     )
     likelihood = Likelihood()(model, batch, BatchRng(1))
     assert float(mixed.total.detach()) == pytest.approx(float((without.total + 0.5 * likelihood.total).detach()))
-    assert torch.equal(without.nll, likelihood.nll)
+    torch.testing.assert_close(without.nll, likelihood.nll)
+    assert torch.equal(mixed.nll, likelihood.nll)
+
+
+def test_likelihood_of_the_references_is_computed_once(make, batches, monkeypatch):
+    passes = []
+    forced = Likelihood.loss_and_pass
+    monkeypatch.setattr(Likelihood, "loss_and_pass", lambda *args: passes.append(1) or forced(*args))
+    model = restrict_vocabulary(make())
+    MinimumRisk(MinimumRiskOptions(samples=3), Likelihood(), GENERATION)(model, batches([0, 1]), BatchRng(1))
+    assert not passes
 
 
 def test_n_best_candidates_are_those_of_beam_search(make, batches):

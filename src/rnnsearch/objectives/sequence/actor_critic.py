@@ -24,10 +24,10 @@ from rnnsearch.objectives.sequence.hypotheses import (
     reference_words,
     sample_translations,
     unroll_hypotheses,
+    without_special_tokens,
 )
 from rnnsearch.objectives.sequence.objective import CriticObjective, critic_statistics, reward_statistics
 from rnnsearch.objectives.sequence.rewards import Rewards
-from rnnsearch.search.constraints import NEVER_PRODUCED
 from rnnsearch.utils.tensors import at_least_fp32
 
 
@@ -107,8 +107,7 @@ def token_logits(
 
 def token_probs(logits: Float[Tensor, "M V"]) -> Float[Tensor, "M V"]:
     """Return p(a | y_<t, x), which is 0 for tokens that are never sampled: their values Q(a) have no target."""
-    never = torch.tensor(sorted(NEVER_PRODUCED), device=logits.device)
-    return logits.index_fill(1, never, -torch.inf).softmax(1)
+    return without_special_tokens(logits).softmax(1)
 
 
 def actor_losses(logits: Float[Tensor, "M V"], values: Float[Tensor, "M V"]) -> Float[Tensor, ""]:

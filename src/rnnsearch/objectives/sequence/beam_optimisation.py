@@ -26,7 +26,7 @@ from rnnsearch.metrics.sentence_scores import smoothed_bleu
 from rnnsearch.models.decoders.decoder import State
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import Memories, TranslationModel
-from rnnsearch.objectives.sequence.hypotheses import unroll_hypotheses, unscored
+from rnnsearch.objectives.sequence.hypotheses import unroll_hypotheses, unscored, without_special_tokens
 from rnnsearch.objectives.sequence.objective import GenerationObjective
 from rnnsearch.search.topk import best_continuations
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
@@ -240,8 +240,7 @@ def _continue(
     B, K, _ = beam.prefixes.shape
     previous = beam.prefixes[:, :, position - 1] if position else torch.full_like(beam.prefixes[:, :, 0], BOS)
     readout, state, _ = model.step(previous.flatten(), beam.state, memories)
-    scores = at_least_fp32(model.output.logits(readout)).clone().view(B, K, -1)  # [B, K, V]
-    scores[:, :, [PAD, BOS]] = -torch.inf
+    scores = without_special_tokens(model.output.logits(readout)).view(B, K, -1)  # [B, K, V]
     totals = beam.totals.to(scores.dtype)
     # For a sentence that has ended, any token will do, because the score of PAD is -inf.
     gold = references[:, position].masked_fill(references[:, position] == PAD, EOS)

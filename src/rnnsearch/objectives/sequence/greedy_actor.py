@@ -21,9 +21,9 @@ from rnnsearch.data.batches import Batch
 from rnnsearch.engine.structs import Array
 from rnnsearch.models.critics import state_critic
 from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.objectives.sequence.hypotheses import Hypotheses, unscored
+from rnnsearch.objectives.sequence.hypotheses import Hypotheses, unscored, without_special_tokens
 from rnnsearch.objectives.sequence.objective import CriticObjective, critic_statistics, reward_statistics
-from rnnsearch.search.constraints import NEVER_PRODUCED, max_lengths
+from rnnsearch.search.constraints import max_lengths
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.sampling import normal, stream_keys
 from rnnsearch.search.scorer import Sources
@@ -106,7 +106,6 @@ def roll_out(model: TranslationModel, sources: Sources, copies: int, noise: Nois
     rows = torch.arange(len(limits), device=model.device).repeat_interleave(copies)
     state = select(model.start(memories), rows)
     max_length = torch.from_numpy(limits).to(model.device).index_select(0, rows)  # [N]
-    never = torch.tensor(sorted(NEVER_PRODUCED), device=model.device)
     y = torch.full_like(rows, BOS)
     is_done = torch.zeros_like(rows, dtype=torch.bool)
     tokens = []
@@ -115,7 +114,7 @@ def roll_out(model: TranslationModel, sources: Sources, copies: int, noise: Nois
         readout, state, reading = model.read(y, state, memories, noise(position))
         inputs.append(torch.cat([reading.state, reading.context.to(reading.state)], dim=-1))
         with torch.no_grad():
-            y = model.output.logits(readout).index_fill(1, never, -torch.inf).argmax(1)
+            y = without_special_tokens(model.output.logits(readout)).argmax(1)
         tokens.append(y.masked_fill(is_done, PAD))
         is_done = is_done | (y == EOS) | (position + 1 >= max_length)
         if is_done.all():

@@ -25,7 +25,7 @@ from rnnsearch.data.batches import Batch
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import Memories, TranslationModel, Unrolled
 from rnnsearch.search.beam import beam_search, greedy_search
-from rnnsearch.search.constraints import max_lengths
+from rnnsearch.search.constraints import NEVER_PRODUCED, max_lengths
 from rnnsearch.search.decode import search_variant
 from rnnsearch.search.hypothesis import Hypothesis
 from rnnsearch.search.model_scorer import ModelScorer, fastest_scorer
@@ -33,6 +33,7 @@ from rnnsearch.search.options import SearchOptions
 from rnnsearch.search.sampling import Sampling
 from rnnsearch.search.scorer import Scorer
 from rnnsearch.text.vocabulary import EOS, PAD
+from rnnsearch.utils.tensors import at_least_fp32
 
 MAX_LENGTH_GROUPS = 5
 """Maximum number of groups of hypotheses that the decoder runs over one after the other."""
@@ -160,6 +161,15 @@ def search_n_best(
     with torch.inference_mode():
         groups = search(scorer, batch.sources, options)
     return pad_hypotheses(groups, count).to(batch.target.ids.device)
+
+
+def without_special_tokens(logits: Float[Tensor, "*rows V"]) -> Float[Tensor, "*rows V"]:
+    """Return scores in fp32 or wider with -inf for PAD and BOS, which no translation contains."""
+    scores = at_least_fp32(logits).clone()
+    for token in NEVER_PRODUCED:
+        # A tensor of both indices would be copied to the device, and the host would wait for it, at every step.
+        scores[..., token] = -torch.inf
+    return scores
 
 
 def _tuples(prefixes: Sequence[Sequence[int]] | None) -> tuple[tuple[int, ...], ...] | None:

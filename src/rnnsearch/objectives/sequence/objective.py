@@ -30,6 +30,8 @@ from rnnsearch.objectives.sequence.rewards import REWARDS, Detokenize, Rewards
 NUM_REWARDS = "reward.count"
 REWARD_SUM = "reward.sum"
 REWARD_SQUARES = "reward.squares"
+REFERENCE_NLL = "reference.nll"
+"""NLL of the references without dropout, of a method that computes it for its loss."""
 CRITIC_LOSS = "critic.loss"
 NUM_CRITIC_VALUES = "critic.values"
 
@@ -79,6 +81,8 @@ class GenerationObjective(SequenceObjective):
     def sequence_loss(self, model: TranslationModel, batch: Batch, seed: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the method's loss, summed over the sentences, and sums to report (see `reward_statistics`).
 
+        The sums may include REFERENCE_NLL, which is not computed again for reports then.
+
         Args:
             model: The model.
             batch: The batch.
@@ -86,16 +90,16 @@ class GenerationObjective(SequenceObjective):
         """
 
     def __call__(self, model: TranslationModel, batch: Batch, rng: BatchRng | None) -> Loss:
-        seed = 0 if rng is None else rng.seed
+        total, statistics = self.sequence_loss(model, batch, 0 if rng is None else rng.seed)
+        nll = statistics.pop(REFERENCE_NLL, None)
         if self.likelihood_weight > 0:
             likelihood = self.likelihood(model, batch, rng)
-        else:
-            with torch.no_grad():
-                likelihood = self.likelihood(model, batch, None)
-        total, statistics = self.sequence_loss(model, batch, seed)
-        if self.likelihood_weight > 0:
             total = total + self.likelihood_weight * likelihood.total
-        return Loss(total, likelihood.nll, {**likelihood.statistics, **statistics})
+            return Loss(total, likelihood.nll, {**likelihood.statistics, **statistics})
+        if nll is None:
+            with torch.no_grad():
+                nll = self.likelihood(model, batch, None).nll
+        return Loss(total, nll, statistics)
 
     def after_update(self, model: TranslationModel, statistics: Mapping[str, Tensor]) -> None:
         if self.likelihood_weight > 0:

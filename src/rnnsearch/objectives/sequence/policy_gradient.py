@@ -29,7 +29,7 @@ from rnnsearch.objectives.sequence.hypotheses import (
     unscored,
     weighted_nll,
 )
-from rnnsearch.objectives.sequence.objective import Generation, RewardObjective, reward_statistics
+from rnnsearch.objectives.sequence.objective import REFERENCE_NLL, Generation, RewardObjective, reward_statistics
 from rnnsearch.text.vocabulary import PAD
 
 
@@ -65,7 +65,8 @@ class MinimumRisk(RewardObjective):
             row_weights = weights[group.rows].to(readout.dtype)
             token_weights = row_weights[:, None].expand(group.hypotheses.ids.shape)
             losses.append(weighted_nll(model, group.hypotheses, readout, token_weights))
-        return torch.stack(losses).sum(), reward_statistics(1.0 - risks[:, 1:])
+        statistics = reward_statistics(1.0 - risks[:, 1:])
+        return torch.stack(losses).sum(), {**statistics, REFERENCE_NLL: -references.log_probs.sum()}
 
     def _generate(self, model: TranslationModel, batch: Batch, seed: int) -> Hypotheses:
         options: MinimumRiskOptions = self.options

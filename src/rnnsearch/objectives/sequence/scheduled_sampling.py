@@ -32,10 +32,10 @@ from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.loss import Loss
+from rnnsearch.objectives.sequence.hypotheses import without_special_tokens
 from rnnsearch.objectives.sequence.objective import Generation, SequenceObjective
 from rnnsearch.search.sampling import Sampling, StreamKeys, stream_keys, uniform
-from rnnsearch.text.vocabulary import BOS, PAD
-from rnnsearch.utils.tensors import at_least_fp32, to_device
+from rnnsearch.utils.tensors import to_device
 
 NUM_INPUTS = "inputs.count"
 NUM_REPLACED = "inputs.replaced"
@@ -187,6 +187,5 @@ def _choose_tokens(
     model: TranslationModel, readout: Float[Tensor, "M R"], u: Float64[Tensor, "M"] | None
 ) -> Int[Tensor, "M"]:
     """Return a token per row, sampled by the random numbers u or else the most probable one; never PAD or BOS."""
-    logits = at_least_fp32(model.output.logits(readout)).clone()  # [M, V]
-    logits[:, [PAD, BOS]] = -torch.inf
+    logits = without_special_tokens(model.output.logits(readout))  # [M, V]
     return logits.argmax(1) if u is None else Sampling().draw(logits, u)
