@@ -452,6 +452,18 @@ def test_zero_resource_shares_no_english_sentence(script, output):
     assert (output / "2-1" / "shared-attention-fine-tuned" / "model.safetensors").is_file()
 
 
+@pytest.mark.usefixtures("greek")
+def test_gradients_are_measured_by_distance(script, output):
+    settings = [*FAST_TRAINING, "text.vocabulary=300"]
+    sizes = ["--length", "5", "--size", "6", "--updates", "2"]
+    script("gradients", "--cells", "tanh", "lstm", *sizes, "--set", *settings)
+    rows = [row.strip("| ").split(" | ") for row in (output / "table.md").read_text(encoding="utf-8").splitlines()]
+    assert rows[0][2:-1] == ["1", "2"]  # of four distances
+    assert [row[:3] for row in rows[2:4]] == [["tanh", "before training", "1"], ["lstm", "before training", "1"]]
+    assert all(0 < float(row[3]) < 5 for row in rows[2:])
+    assert (output / "gradients.png").is_file()
+
+
 def test_scenes_scores_and_draws_attention(script, output, monkeypatch):
     rng = np.random.default_rng(1)
     pixels, labels = rng.integers(17, size=(60, 64)).astype(float), rng.integers(10, size=60)
