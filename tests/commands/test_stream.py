@@ -67,9 +67,9 @@ def test_words_of_bytes_that_arrive_one_by_one(model, monkeypatch):
 
 
 def test_long_words_are_cut(model, monkeypatch):
-    from rnnsearch.cli import translate_stream
+    from rnnsearch.translator import simultaneous
 
-    monkeypatch.setattr(translate_stream, "MAX_WORD_CHARACTERS", 4)
+    monkeypatch.setattr(simultaneous, "MAX_WORD_CHARACTERS", 4)
     assert (
         run("translate", model, "--stream", stdin="thedogseesacat").lines
         == run("translate", model, "--stream", stdin="thed ogse esac at").lines

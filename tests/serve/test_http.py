@@ -26,6 +26,7 @@ CAT = {"text": "the cat"}
         ("/v1/complete", {"json": {**CAT, "prefix": ""}}),
         ("/v1/alternatives", {"json": {**CAT, "translation": "b", "word": 0}}),
         ("/v1/translate", {"json": CAT}),
+        ("/v1/simultaneous", {"json": CAT}),
         ("/v1/files", {"data": {"model": "en-de"}, "files": {"file": ("a.txt", b"the cat")}}),
         ("/translate_file", {"data": {"target": "de", "api_key": "two"}, "files": {"file": ("a.txt", b"the cat")}}),
     ],

@@ -36,7 +36,7 @@ def test_models_are_listed_with_their_state(http):
     assert [row["loaded"] for row in after] == [False, True]
     names = {"source_name": "English", "target_name": "German"}
     details = {"sources": [], "pivot": None, "pivot_name": None, "attention": True, "aligner": False}
-    details |= {"calibrated": False, "score": None}
+    details |= {"calibrated": False, "simultaneous": False, "score": None}
     assert before[0] == {"name": "en-de", "source": "en", "target": "de", **names, **details, "loaded": False}
     assert after[1]["attention"] is False
 

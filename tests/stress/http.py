@@ -32,6 +32,7 @@ JSON: list[tuple[str, dict[str, Any]]] = [
     ("/v1/translate", {"text": ["the dog.", "the cat."], "model": "en-de", "source": "en", "target": "de"}),
     ("/v1/translate", {"text": "the dog.", "stream": True}),
     ("/v1/translate", {"text": "the dog.", "glossary": {"dog": "Hund"}}),
+    ("/v1/simultaneous", {"text": "the dog sees ", "complete": False, "model": "en-de"}),
     ("/v1/complete", {"text": "the dog", "prefix": "der", "n_best": 2}),
     ("/v1/alternatives", {"text": "the dog", "translation": "der Hund", "word": 1, "n_best": 2}),
     ("/translate", {"q": "the dog.", "source": "en", "target": "de", "format": "html", "alternatives": 1}),

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from rnnsearch.translator.simultaneous import SimultaneousTranslation
 
 READ_BYTES = 1 << 16
-MAX_WORD_CHARACTERS = 200
-"""Length at which a word is cut, so that a line without spaces is translated in parts."""
 
 
 def require_stream_options(options: TranslateOptions, bulk: BulkGroup) -> None:
@@ -143,6 +141,7 @@ def _whole_line(line: str) -> Iterator[str | None]:
 
 def _cut_words(text: str) -> Iterator[str]:
     """Yield the words of a text, long ones in parts."""
-    for word in text.split():
-        for start in range(0, len(word), MAX_WORD_CHARACTERS):
-            yield word[start : start + MAX_WORD_CHARACTERS]
+    from rnnsearch.translator.simultaneous import word_parts
+
+    for start, end in word_parts(text):
+        yield text[start:end]

@@ -276,6 +276,10 @@ class Batcher(Generic[Result]):
         result: Other = outcome
         return result
 
+    def tokens_in(self, seconds: float) -> int:
+        """Return the length of a sentence whose greedy search takes this time, for `call`."""
+        return max(0, round(seconds * self._cost_per_second) - SENTENCE_OVERHEAD_TOKENS)
+
     def require_capacity(self, num_sentences: int, client: Hashable = "") -> None:
         """Raise ServeError with status 429 if the queue is too full for the sentences of a request.
 

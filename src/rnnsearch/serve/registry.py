@@ -41,6 +41,7 @@ from rnnsearch.text.languages import base_language, language_name
 from rnnsearch.translator.confidence import CALIBRATION_FILE
 from rnnsearch.translator.loading import load
 from rnnsearch.translator.multiway import MultiwayTranslator
+from rnnsearch.translator.simultaneous import reads_no_later_words
 from rnnsearch.translator.translator import Translator
 from rnnsearch.utils.files import complete_folder
 
@@ -344,6 +345,7 @@ def _model_info(
         attention=config.translation.attention is not None,
         aligner=complete_folder(folder / aligner.FOLDER).is_dir(),
         calibrated=calibrated,
+        simultaneous=reads_no_later_words(config),
         score=score,
     )
 

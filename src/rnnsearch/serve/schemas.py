@@ -181,6 +181,54 @@ class AlternativesResponse(BaseModel):
     alternatives: list[WordAlternative]
 
 
+class SimultaneousRequest(StrictRequest):
+    """`POST /v1/simultaneous`"""
+
+    text: Text
+    complete: bool = Field(
+        False,
+        description="True if the text ends here. Otherwise more words may follow, and the last one may go on unless "
+        "white space follows it.",
+    )
+    model: str | None = None
+    source: str | None = None
+    target: str | None = None
+
+
+class SimultaneousSentence(BaseModel):
+    """A sentence of a text that is being written, and its translation."""
+
+    source: str
+    start: int
+    end: int
+    text: str = Field(description="The translation, as far as later words cannot change it.")
+    complete: bool = Field(description="False if more words of the sentence may follow.")
+    delays: list[int] = Field(
+        description="Number of source words that were known when each target word was complete; of a sentence that is "
+        "not complete, the last word may not be either."
+    )
+    average_lagging: float | None = Field(
+        description="Mean number of source words by which the translation is behind its source (Ma et al. 2019); null "
+        "if the sentence is not complete."
+    )
+
+
+class SimultaneousResponse(BaseModel):
+    """Response of `POST /v1/simultaneous`."""
+
+    model: str
+    source: str
+    target: str
+    text: str = Field(
+        description="The translation of the text, as far as later words cannot change it: with more words, the "
+        "response begins with the same text."
+    )
+    sentences: list[SimultaneousSentence] = Field(
+        description="Sentences that have begun. A client may send the next request from the start of the first one "
+        "that is not complete."
+    )
+
+
 class Word(BaseModel):
     """A word of a sentence and its characters [start, end)."""
 
@@ -309,6 +357,9 @@ class ModelInfo(BaseModel):
     attention: bool = Field(description="True if the model has attention.")
     aligner: bool = Field(description="True if alignments come from an aligner instead of attention.")
     calibrated: bool = Field(description="True if the model was calibrated, so that translations have a confidence.")
+    simultaneous: bool = Field(
+        default=False, description="True if the model can translate words while later ones are typed."
+    )
     score: float | None = Field(description="BLEU of greedy search on the dev set, if training measured it.")
 
 

@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeVar
 
 import torch
 
+from rnnsearch.errors import ModelError
 from rnnsearch.search.hypothesis import SearchCancelled
 from rnnsearch.search.workers import single_threaded_pool
 from rnnsearch.serve.batching import Batcher, BatchReport, TranslationJob, WorkerThreads
@@ -30,6 +31,7 @@ from rnnsearch.text.terms import Forms, Glossary, TermMatch
 from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.translator.pivot import translations_through
 from rnnsearch.translator.placement import MAX_PLACED_TERMS
+from rnnsearch.translator.simultaneous import SimultaneousTranslator
 from rnnsearch.translator.translation import Translation
 from rnnsearch.translator.translator import Translator
 
@@ -117,6 +119,7 @@ class ServedModel:
         self.last_used = time.monotonic()
         self._settings = settings
         self._long_texts = long_texts
+        self._simultaneous: SimultaneousTranslator | None = None
         workers = None
         # On a GPU, one thread launches all kernels anyway.
         if translator.device.type == "cpu":
@@ -338,6 +341,22 @@ class ServedModel:
             ServeError: As in `Batcher.submit`.
         """
         return await self.batcher.call(partial(function, self.translator), num_tokens, client)
+
+    async def simultaneous(self, client: str) -> SimultaneousTranslator:
+        """Return the simultaneous translation of the model, which the first call prepares.
+
+        Args:
+            client: Identity of the client.
+
+        Raises:
+            ServeError: With status 400 if the model reads whole sentences, and as in `Batcher.submit`.
+        """
+        if self._simultaneous is None:
+            try:
+                self._simultaneous = await self.call(SimultaneousTranslator, num_tokens=0, client=client)
+            except ModelError as error:
+                raise ServeError(400, str(error)) from None
+        return self._simultaneous
 
     def _check_length(self, text: str, num_tokens: int) -> None:
         max_tokens = self._settings.max_tokens

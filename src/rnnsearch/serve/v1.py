@@ -43,6 +43,8 @@ from rnnsearch.serve.schemas import (
     ModelStatus,
     Sentence,
     SentenceTranslation,
+    SimultaneousRequest,
+    SimultaneousResponse,
     SourceSide,
     TargetWord,
     TranslatedText,
@@ -53,6 +55,7 @@ from rnnsearch.serve.schemas import (
 )
 from rnnsearch.serve.served_model import BatchOptions, RequestOptions, ServedModel, Translations
 from rnnsearch.serve.service import Service, UseService, client_address, public_address
+from rnnsearch.serve.simultaneous import translate_arriving
 from rnnsearch.serve.texts import require_line, require_one_sentence
 from rnnsearch.serve.translation_service import AUTO, Direction, TextResult, TranslationTask
 from rnnsearch.text.alignments import word_spans
@@ -375,6 +378,31 @@ def _words(text: str) -> list[Word]:
 
 def _word_positions(text: str) -> list[dict[str, Any]]:
     return [{"text": text[start:end], "start": start, "end": end} for start, end in word_spans(text)]
+
+
+# Simultaneous translation.
+
+
+@router.post("/simultaneous", responses=ERROR_RESPONSES)
+async def simultaneous(request: Request, body: SimultaneousRequest, service: UseService) -> SimultaneousResponse:
+    """Translate a text that is still being written, as far as later words cannot change the translation.
+
+    Search is greedy. Only models of which `/v1/models` says `simultaneous` can do this.
+    """
+    service.check_request(request, [body.text])
+    info = service.registry.find(body.model, body.source, body.target)
+    async with service.registry.lease(info) as model:
+        if not isinstance(model, ServedModel):
+            raise ServeError(400, f"simultaneous translation needs one model; {info.name} translates with two")
+        work = translate_arriving(model, body.text, body.complete, client_address(request))
+        arriving = await service.run(request, work)
+    return SimultaneousResponse(
+        model=info.name,
+        source=info.source,
+        target=info.target,
+        text=arriving.translation,
+        sentences=arriving.sentences,
+    )
 
 
 # Help for translators at work.

@@ -6,18 +6,24 @@ translated greedily, as if it ended there, and the tokens that depend only on so
 the rest of the sentence cannot change them. A complete sentence therefore has the same tokens as in greedy search over
 the whole vocabulary, unless its tokenization changes with later words.
 
-`rnnsearch translate --stream` uses it (`cli/translate_stream.py`). Tests: tests/test_simultaneous.py.
+`rnnsearch translate --stream` (`cli/translate_stream.py`) and the server (`serve/simultaneous.py`) use it. Tests:
+tests/test_simultaneous.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+import re
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
-from rnnsearch.config.attention import NORMALISERS, FeatureOptions, ScoreOptions, WaitOptions
+from rnnsearch.config import RunConfig
+from rnnsearch.config.attention import NORMALISERS, AttentionConfig, FeatureOptions, ScoreOptions, WaitOptions
+from rnnsearch.config.cells import BRIDGES
+from rnnsearch.config.decoders import StackOptions
+from rnnsearch.config.encoders import StackedOptions, UnidirectionalOptions
 from rnnsearch.errors import ModelError
 from rnnsearch.metrics.latency import average_lagging
 from rnnsearch.search.beam import greedy_search
@@ -36,6 +42,8 @@ from rnnsearch.utils.tensors import leaves
 
 MAX_SENTENCE_TOKENS = 250
 """Source tokens or words after which a sentence ends: the sentence so far is read again for each word."""
+MAX_WORD_CHARACTERS = 200
+"""Length at which a word is cut, so that a text without spaces is translated in parts."""
 _TEST_TOKENS = 12  # length of the sentences that `_is_causal` compares
 _ALL_HEADS = 0.999  # attention of a token if all heads have stopped at source tokens, except for rounding
 
@@ -75,17 +83,9 @@ class SimultaneousTranslator:
             raise ModelError(f"simultaneous translation needs a single model; got {system.kind}")
         translator.require_one_source("simultaneous translation")
         attention = system.config.translation.attention
-        if attention is None or not (attention.window.reads_prefix or NORMALISERS[attention.normaliser].reads_prefix):
-            raise ModelError(
-                'simultaneous translation needs a model with model.attention.window = "wait-k" or normaliser = '
-                '"monotonic", which do not read the whole sentence first (presets wait-k-small and monotonic-small)'
-            )
-        components: list[ScoreOptions | FeatureOptions] = [attention.score, *attention.features]
-        for component in components:
-            if component.reads_ahead:
-                raise ModelError(
-                    f"simultaneous translation needs attention without {component.type}, which reads later words"
-                )
+        problem = _attention_problem(attention)
+        if attention is None or problem is not None:
+            raise ModelError(f"simultaneous translation needs {problem}")
         if system.arrays or system.reads_context or system.can("copy") or system.can("choose"):
             raise ModelError("simultaneous translation needs a model that reads only the words of the sentence")
         if not _is_causal(translator):
@@ -98,11 +98,21 @@ class SimultaneousTranslator:
         self._options = translator.options(beam=1) if options is None else replace(options, beam=1, n_best=1)
         self._wait = attention.window.wait if isinstance(attention.window, WaitOptions) else None
 
-    def translate(self, words: Iterable[str]) -> Generator[str, None, list[SimultaneousTranslation]]:
-        """Yield the translation in pieces while the words of a text arrive; return its sentences.
+    def translate(
+        self, words: Iterable[str], is_complete: bool = True
+    ) -> Generator[str, None, list[SimultaneousTranslation]]:
+        """Yield the translation in pieces, one or more per word, while the words of a text arrive.
 
-        The pieces, joined, are the translations of the sentences, separated by spaces. A sentence ends where the next
-        word begins another one, or after `MAX_SENTENCE_TOKENS` tokens.
+        The pieces, joined, are the translations of the sentences, separated by spaces; a piece may be empty. A sentence
+        ends where the next word begins another one, or after `MAX_SENTENCE_TOKENS` tokens.
+
+        Args:
+            words: The words.
+            is_complete: False if more words may follow after these. The last sentence then has no end, and its
+                translation is the part that later words cannot change.
+
+        Returns:
+            The sentences.
         """
         done: list[SimultaneousTranslation] = []
         sentence = self._new_sentence()
@@ -111,15 +121,53 @@ class SimultaneousTranslator:
                 yield sentence.end() + " "
                 done.append(sentence.translation)
                 sentence = self._new_sentence()
-            if piece := sentence.read(word):
-                yield piece
+            yield sentence.read(word)
         if sentence.source:
-            yield sentence.end()
+            if is_complete:
+                yield sentence.end()
             done.append(sentence.translation)
         return done
 
     def _new_sentence(self) -> _ArrivingSentence:
         return _ArrivingSentence(self._translator, self._options, self._wait)
+
+
+def word_parts(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the characters [start, end) of the words of a text, of long words in parts."""
+    for match in re.finditer(r"\S+", text):
+        for start in range(match.start(), match.end(), MAX_WORD_CHARACTERS):
+            yield start, min(start + MAX_WORD_CHARACTERS, match.end())
+
+
+def reads_no_later_words(config: RunConfig) -> bool:
+    """Return True if the config of a model shows that `SimultaneousTranslator` accepts it.
+
+    A few others are accepted, too, because a test of the loaded model shows that it does not read ahead.
+    """
+    model = config.translation
+    if config.data.arrays is not None or config.data.context is not None or config.has_several_texts:
+        return False
+    match model.encoder:
+        case UnidirectionalOptions(reverse=False) | StackedOptions(direction="forward", reverse=False):
+            is_forward = True
+        case _:
+            is_forward = False
+    starts_empty = isinstance(model.decoder, StackOptions) and not BRIDGES[model.decoder.bridge].passes_source
+    return is_forward and starts_empty and _attention_problem(model.attention) is None
+
+
+def _attention_problem(attention: AttentionConfig | None) -> str | None:
+    """Return what simultaneous translation needs that an attention does not have, or None if it can be used."""
+    if attention is None or not (attention.window.reads_prefix or NORMALISERS[attention.normaliser].reads_prefix):
+        return (
+            'a model with model.attention.window = "wait-k" or normaliser = "monotonic", which do not read the whole '
+            "sentence first (presets wait-k-small and monotonic-small)"
+        )
+    components: list[ScoreOptions | FeatureOptions] = [attention.score, *attention.features]
+    for component in components:
+        if component.reads_ahead:
+            return f"attention without {component.type}, which reads later words"
+    return None
 
 
 class _ArrivingSentence:
