@@ -92,6 +92,28 @@ def test_translations_are_those_of_a_pivot_translator(http: TestClient, through:
     assert answer["translatedText"] == through.translate_text(TEXTS[0]).text
 
 
+def test_several_intermediate_translations_are_those_of_a_pivot_translator(folders: list[Path]) -> None:
+    through = rnnsearch.pivot(*folders, n_best=3, beam=4)
+    through.protect = ("urls", "emails", "placeholders")
+    app = create_app(folders, Settings(pivot_languages=("de",), pivot_n_best=3))
+    with TestClient(app, "http://localhost", raise_server_exceptions=False) as client:
+        rows = translate(client, TEXTS, n_best=2, beam=4).json()["translations"]
+        prefix = client.post(
+            "/v1/complete", json={"text": TEXT["en"][0], "prefix": "le ", "source": "en", "target": "fr"}
+        )
+    pivots = set()
+    for row in rows:
+        for sentence in row["sentences"]:
+            [expected] = through.n_best([sentence["source"]], through.options(4, 2))
+            assert [best["text"] for best in sentence["best"]] == [one.text for one in expected]
+            for best, one in zip(sentence["best"], expected, strict=True):
+                assert best["pivot"] == one.pivot
+                assert best["log_prob"] == pytest.approx(one.log_prob, abs=1e-3)
+                pivots.add(one.pivot)
+    assert pivots != {translation.text for translation in through.models[0].translate(TEXTS)}
+    assert all(completion["text"].startswith("le ") for completion in prefix.json()["completions"])
+
+
 def test_both_models_count_the_sentences(http: TestClient) -> None:
     def counts() -> list[float]:
         lines = http.get("/metrics").text.splitlines()
@@ -206,7 +228,11 @@ def test_command_offers_directions_through_a_language(folders: list[Path], monke
     used: list[Settings] = []
     monkeypatch.setattr("rnnsearch.serve.server.run", lambda _, settings, *__: used.append(settings))
     assert run("serve", *folders, "--pivot-language", "de", "--pivot-language", "es").code == 0
-    assert used[0].pivot_languages == ("de", "es")
+    assert (used[0].pivot_languages, used[0].pivot_n_best) == (("de", "es"), 1)
+    assert run("serve", *folders, "--pivot-language", "de", "--pivot-n-best", "5").code == 0
+    assert used[1].pivot_n_best == 5
+    refused = run("serve", *folders, "--pivot-n-best", "5")
+    assert refused.code == 2 and "--pivot-n-best has no effect without --pivot-language" in refused.err
 
 
 # Limits, cancelling and memory.

@@ -96,6 +96,14 @@ def serve(
             "can be given several times."
         ),
     ] = None,
+    pivot_n_best: Annotated[
+        int,
+        Option(
+            min=1,
+            max=100,
+            help="Number of translations into --pivot-language to translate further; their probabilities are summed.",
+        ),
+    ] = 1,
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Option(help="Minimum level of log lines.")] = (
         "info"
     ),
@@ -113,6 +121,8 @@ def serve(
     from rnnsearch.serve.server import run
     from rnnsearch.utils.files import require_appendable
 
+    if pivot_n_best > 1 and not pivot_language:
+        raise BadParameter("--pivot-n-best has no effect without --pivot-language")
     choose_device(hardware.device, "device")  # raises now rather than at the first request
     if suggestions is not None:
         require_appendable(suggestions)
@@ -132,6 +142,7 @@ def serve(
         max_loaded=limits.max_loaded,
         suggestions=suggestions,
         pivot_languages=tuple(dict.fromkeys(pivot_language or ())),
+        pivot_n_best=pivot_n_best,
         glossaries=read_glossaries(glossary or [], models),
     )
     hardware.set_threads()

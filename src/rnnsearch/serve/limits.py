@@ -67,6 +67,8 @@ class Settings:
     """Origins of other pages and of browser extensions that may use this server, in lower case; "*" allows any."""
     pivot_languages: tuple[str, ...] = ()
     """Languages through which two models translate in directions that no model has."""
+    pivot_n_best: int = 1
+    """Number of translations into such a language that are translated further."""
     glossaries: Mapping[str, Glossary] = field(default_factory=dict)
     """Glossary of each model by name; entries of a request take precedence."""
     suggestions: Path | None = None

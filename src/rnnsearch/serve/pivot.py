@@ -10,6 +10,7 @@ Tests: tests/serve/test_pivot.py.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import TypeVar
 
 from rnnsearch.errors import ModelError
 from rnnsearch.serve.limits import ServeError
@@ -18,17 +19,21 @@ from rnnsearch.serve.served_model import BatchOptions, LastStep, RequestOptions,
 from rnnsearch.text.languages import language_name
 from rnnsearch.text.markup.protected import ProtectedType
 from rnnsearch.text.terms import Glossary
-from rnnsearch.translator.pivot import translations_through
-from rnnsearch.translator.translation import Translation, one_line
+from rnnsearch.translator.pivot import Intermediate, combine, weighted
+from rnnsearch.translator.translation import one_line
+
+Value = TypeVar("Value")
 
 
 class PivotModel:
     """Two served models that translate one after the other; both stay in memory while this is used."""
 
-    def __init__(self, info: ModelInfo, first: ServedModel, second: ServedModel) -> None:
+    def __init__(self, info: ModelInfo, first: ServedModel, second: ServedModel, n_best: int = 1) -> None:
+        """Combine two models; `n_best` translations into the third language are translated further."""
         self.info = info
         self._first = first
         self._second = second
+        self._n_best = n_best
 
     async def translate(
         self,
@@ -48,15 +53,20 @@ class PivotModel:
         require_no_glossary(self.info, options.glossary)
         if not options.patient:
             # Before the first search, which would otherwise be in vain.
-            self._second.batcher.require_capacity(len(sentences), options.client)
+            self._second.batcher.require_capacity(self._n_best * len(sentences), options.client)
         # With prefixes, the second model translates without substitutes.
         first_options = options if prefixes is None else options._replace(protect=())
-        intermediates = await self._translate_first(sentences, first_options, grammars, documents)
-        texts = [one_line(translation.text) for translation in intermediates]
-        n_best_lists = await self._second.translate(texts, options._replace(previous=()), prefixes, grammars)
+        n_best_lists = await self._translate_first(sentences, first_options, self._n_best, grammars, documents)
+        intermediates = [weighted(n_best) for n_best in n_best_lists]
+        texts = [one_line(one.translation.text) for some in intermediates for one in some]
         search = self._second.translator.options(options.search.beam, options.search.n_best)
-        pairs = zip(intermediates, n_best_lists, strict=True)
-        return [translations_through(first, n_best, search) for first, n_best in pairs]
+        # All translations of the beam, of which those with equal texts are added up.
+        whole_beam = search.beam if self._n_best > 1 else options.search.n_best
+        second_options = options._replace(previous=(), search=options.search._replace(n_best=whole_beam))
+        second_prefixes = _repeated(prefixes, intermediates)
+        second_grammars = _repeated(grammars, intermediates)
+        translations = await self._second.translate(texts, second_options, second_prefixes, second_grammars)
+        return combine(intermediates, translations, search)
 
     async def split(self, texts: Sequence[str], client: str) -> list[list[tuple[int, int]]]:
         """Return the characters of each sentence of each text (see `ServedModel.split`)."""
@@ -67,7 +77,7 @@ class PivotModel:
     ) -> LastStep:
         """Return the second model and the sentences that it reads, for `ServedModel.last_step`."""
         options = RequestOptions(BatchOptions(align=align), protect=protect)
-        intermediates = await self._translate_first(sentences, options)
+        intermediates = [n_best[0] for n_best in await self._translate_first(sentences, options, n_best=1)]
         texts = [one_line(translation.text) for translation in intermediates]
         return LastStep(self._second, texts, intermediates)
 
@@ -75,13 +85,22 @@ class PivotModel:
         self,
         sentences: Sequence[str],
         options: RequestOptions,
+        n_best: int,
         grammars: Sequence[str | None] | None = None,
         documents: Sequence[int] | None = None,
-    ) -> list[Translation]:
-        """Return the best translation of each sentence into the third language."""
-        options = options._replace(search=options.search._replace(n_best=1))
-        n_best_lists = await self._first.translate(sentences, options, None, grammars, documents)
-        return [n_best[0] for n_best in n_best_lists]
+    ) -> list[Translations]:
+        """Return the n best translations of each sentence into the third language."""
+        search = options.search
+        beam = None if search.beam is None else max(search.beam, n_best)
+        options = options._replace(search=search._replace(n_best=n_best, beam=beam))
+        return await self._first.translate(sentences, options, None, grammars, documents)
+
+
+def _repeated(values: Sequence[Value] | None, intermediates: Sequence[Sequence[Intermediate]]) -> list[Value] | None:
+    """Return the value of each sentence once per intermediate translation."""
+    if values is None:
+        return None
+    return [value for value, some in zip(values, intermediates, strict=True) for _ in some]
 
 
 LeasedModel = ServedModel | PivotModel

@@ -157,7 +157,7 @@ class Registry:
             return
         into, out = self._steps[info.name]
         async with self._lease_one(into) as first, self._lease_one(out) as second:
-            yield PivotModel(info, first, second)
+            yield PivotModel(info, first, second, self.settings.pivot_n_best)
 
     @asynccontextmanager
     async def _lease_one(self, info: ModelInfo) -> AsyncIterator[ServedModel]:

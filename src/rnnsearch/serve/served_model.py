@@ -29,7 +29,7 @@ from rnnsearch.text.markup.protected import DEFAULT_PROTECTED, ProtectedType
 from rnnsearch.text.several_sources import SourceText, all_texts
 from rnnsearch.text.terms import Forms, Glossary, TermMatch
 from rnnsearch.text.tokenizer import Segmented
-from rnnsearch.translator.pivot import translations_through
+from rnnsearch.translator.pivot import combine, weighted
 from rnnsearch.translator.placement import MAX_PLACED_TERMS
 from rnnsearch.translator.simultaneous import SimultaneousTranslator
 from rnnsearch.translator.translation import Translation
@@ -99,7 +99,8 @@ class LastStep:
         """Return the model's greedy translation of a sentence as a translation of the sentence of the request."""
         if self.intermediates is None:
             return last
-        [translation] = translations_through(self.intermediates[index], [last], self.model.translator.options(beam=1))
+        options = self.model.translator.options(beam=1)
+        [[translation]] = combine([weighted([self.intermediates[index]])], [[last]], options)
         return translation
 
 

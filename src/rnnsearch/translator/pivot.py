@@ -8,7 +8,7 @@ one, work like separate ones. Tests: tests/test_pivot.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -233,18 +233,15 @@ class PivotTranslator:
         first, second = self.models
         options = options or self.options()
         sources = self.segment(texts)
-        weighted = [_weighted(n_best) for n_best in first.n_best(sources, self._first_options, batch_sentences)]
+        intermediates = [weighted(n_best) for n_best in first.n_best(sources, self._first_options, batch_sentences)]
         rows: list[Segmented] = []
-        for source, intermediates in zip(sources, weighted, strict=True):
-            rows += self._segment_intermediates(source, [one.translation for one in intermediates])
+        for source, some in zip(sources, intermediates, strict=True):
+            rows += self._segment_intermediates(source, [one.translation for one in some])
         # All translations of the beam, of which those with equal texts are added up.
         whole_beam = options.beam if self._first_options.n_best > 1 and options.variant is None else options.n_best
-        remaining = iter(second.n_best(rows, replace(options, n_best=whole_beam), batch_sentences))
-        results = []
-        for intermediates in weighted:
-            pairs = [(one, y) for one in intermediates for y in next(remaining)]
-            results.append(_combined(pairs, options)[: options.n_best])
-        return results
+        return combine(
+            intermediates, second.n_best(rows, replace(options, n_best=whole_beam), batch_sentences), options
+        )
 
     def by_consensus(
         self, translations: Sequence[Translation], options: SearchOptions, utility: Utility = "chrf"
@@ -261,7 +258,7 @@ class PivotTranslator:
         return self.models[1].segment(texts, protected.types, [protected.grammar] * len(texts))
 
 
-class _Intermediate(NamedTuple):
+class Intermediate(NamedTuple):
     """A translation into the third language."""
 
     translation: Translation
@@ -269,8 +266,11 @@ class _Intermediate(NamedTuple):
     """Logarithm of its probability, normalised over the translations of its sentence."""
 
 
-def _weighted(n_best: Sequence[Translation]) -> list[_Intermediate]:
-    """Return translations with different texts, with their probabilities; without those cut off, if others are not."""
+def weighted(n_best: Sequence[Translation]) -> list[Intermediate]:
+    """Return those of the n best translations of a sentence that are to be translated further.
+
+    They have different texts, and if one of them is finished, all are.
+    """
     by_text: dict[str, list[Translation]] = {}
     for translation in [translation for translation in n_best if translation.finished] or n_best:
         by_text.setdefault(translation.text, []).append(translation)
@@ -278,7 +278,7 @@ def _weighted(n_best: Sequence[Translation]) -> list[_Intermediate]:
     total = _log_sum(log_probs)
     intermediates = []
     for translations, log_prob in zip(by_text.values(), log_probs, strict=True):
-        intermediates.append(_Intermediate(replace(translations[0], log_prob=log_prob), log_prob - total))
+        intermediates.append(Intermediate(replace(translations[0], log_prob=log_prob), log_prob - total))
     return intermediates
 
 
@@ -290,12 +290,12 @@ def _log_sum(log_probs: Sequence[float]) -> float:
     return largest + math.log(sum(math.exp(log_prob - largest) for log_prob in log_probs))
 
 
-def _combined(pairs: Sequence[tuple[_Intermediate, Translation]], options: SearchOptions) -> list[Translation]:
+def _combined(pairs: Sequence[tuple[Intermediate, Translation]], options: SearchOptions) -> list[Translation]:
     """Return the translations of one sentence from those of its intermediate translations, best first.
 
     Translations with equal texts are one, with the tokens and links of the most probable intermediate translation.
     """
-    by_text: dict[str, list[tuple[_Intermediate, Translation]]] = {}
+    by_text: dict[str, list[tuple[Intermediate, Translation]]] = {}
     for one, translation in pairs:
         by_text.setdefault(translation.text, []).append((one, translation))
     results = []
@@ -310,18 +310,24 @@ def _combined(pairs: Sequence[tuple[_Intermediate, Translation]], options: Searc
     return sorted(results, key=lambda translation: (not translation.finished, -translation.score))
 
 
-def translations_through(
-    first: Translation, second: Sequence[Translation], options: SearchOptions
-) -> list[Translation]:
-    """Return the translations of one sentence through its translation into the third language, best first.
+def combine(
+    intermediates: Sequence[Sequence[Intermediate]],
+    n_best_lists: Iterable[Sequence[Translation]],
+    options: SearchOptions,
+) -> list[list[Translation]]:
+    """Return the n best translations of each sentence through the third language.
 
     Args:
-        first: The translation into the third language.
-        second: Translations of that.
-        options: Search options of `second`.
+        intermediates: Translations of each sentence into the third language.
+        n_best_lists: Translations of each of these.
+        options: Search options of the second model; `options.n_best` is the number of translations.
     """
-    [intermediate] = _weighted([first])
-    return _combined([(intermediate, translation) for translation in second], options)
+    remaining = iter(n_best_lists)
+    results = []
+    for some in intermediates:
+        pairs = [(one, translation) for one in some for translation in next(remaining)]
+        results.append(_combined(pairs, options)[: options.n_best])
+    return results
 
 
 def _through(first: Translation, second: Translation, score: float, log_prob: float) -> Translation:
