@@ -107,7 +107,10 @@ def toy_tables(text: str) -> dict[str, Any]:
         tables["training"] |= {"metric": "bleu", "dev_bleu": True}
     if whole["model"].get("kind") == "language-model":
         del tables["search"]
-        return {**tables, "model": {"embedding": 6, "network": {**whole["model"]["network"], "size": 6}}}
+        model = {"embedding": 6, "network": {**whole["model"]["network"], "size": 6}}
+        if not whole["model"].get("characters", {}).get("projection", True):
+            model["characters"] = {**whole["model"]["characters"], "projection": True}
+        return {**tables, "model": model}
     if whole["model"]["decoder"].get("type") in ("rnnencdec", "cho", "sutskever"):
         del tables["model"]["attention"]
     if "readout" in whole["model"]["decoder"]:

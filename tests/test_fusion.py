@@ -19,7 +19,7 @@ from tests.untrained import BAHDANAU, RNNENCDEC, TEXT, write_model
 ENGLISH, GERMAN = TEXT["en"], TEXT["de"]
 
 
-def language(folder: Path, tokenizer=train_words) -> Path:
+def language(folder: Path, tokenizer=train_words, **more) -> Path:
     config = resolve(
         {
             "data": {"target": "de", "train": ["x.de"]},
@@ -29,6 +29,7 @@ def language(folder: Path, tokenizer=train_words) -> Path:
                 "embedding": 6,
                 "network": {"type": "recurrent", "cell": "gru", "size": 7},
                 "init": {"type": "uniform", "scale": 0.8},
+                **more,
             },
             "training": {"max_updates": 1, "optimiser": {"type": "sgd", "learning_rate": 1.0}},
         }
@@ -45,13 +46,14 @@ def folders(tmp_path_factory) -> dict[str, Path]:
         "blind": write_model(root / "blind", RNNENCDEC),
         "lm": language(root / "lm"),
         "other lm": language(root / "other", train_bpe),
+        "composed lm": language(root / "composed", characters={"type": "bilstm", "embedding": 3, "size": 4}),
     }
 
 
-@pytest.mark.parametrize("name", ["model", "blind"])
-def test_fused_scores_are_weighted_sums_per_token(name, folders):
-    fused = load(folders[name], language_model=folders["lm"], language_model_weight=0.4).score(ENGLISH, GERMAN)
-    own, beside = load(folders[name]).score(ENGLISH, GERMAN), load_text_model(folders["lm"]).score(GERMAN)
+@pytest.mark.parametrize(("name", "lm"), [("model", "lm"), ("blind", "lm"), ("model", "composed lm")])
+def test_fused_scores_are_weighted_sums_per_token(name, lm, folders):
+    fused = load(folders[name], language_model=folders[lm], language_model_weight=0.4).score(ENGLISH, GERMAN)
+    own, beside = load(folders[name]).score(ENGLISH, GERMAN), load_text_model(folders[lm]).score(GERMAN)
     for both, one, other in zip(fused, own, beside, strict=True):
         expected = np.array(one.token_scores) + 0.4 * np.array(other.token_scores)
         np.testing.assert_allclose(both.token_scores, expected, rtol=1e-5, atol=1e-5)

@@ -11,8 +11,10 @@ from rnnsearch.config import ModelConfig, merge, preset_names, resolve
 from rnnsearch.data.batches import make_batch
 from rnnsearch.data.characters import Characters, WordCharacters
 from rnnsearch.models.batch_rng import BatchRng
+from rnnsearch.models.language_model import LanguageModel
 from rnnsearch.models.translation_model import CharacterCounts
 from rnnsearch.objectives.likelihood import Likelihood
+from rnnsearch.systems.language import LanguageSystem
 from rnnsearch.systems.multiway import MultiwaySystem
 from rnnsearch.systems.translation import build
 from rnnsearch.systems.validation import check
@@ -22,7 +24,8 @@ from rnnsearch.text.words import train_words
 from rnnsearch.training.schedules import SCHEDULES
 
 MULTIWAY = "multiway-small"
-SMALL = [name for name in preset_names() if name.endswith("-small") and name != MULTIWAY]
+LANGUAGE_MODELS = [name for name in preset_names() if name.startswith("lm-")]
+SMALL = [name for name in preset_names() if name.endswith("-small") and name not in (MULTIWAY, *LANGUAGE_MODELS)]
 BAHDANAU = {
     "text": {"type": "words", "vocabulary": 30_004},
     "model": {"embedding": 620, "encoder.cell": "gru", "encoder.size": 1000, "init.type": "normal", "init.scale": 0.01}
@@ -136,6 +139,18 @@ PAPERS = {
             | {"optimiser.beta2": 0.999, "optimiser.epsilon": 1e-6},
         },
     ],
+    "lm-kim": [
+        {
+            "text": {"type": "words"},
+            "model": {"characters.type": "cnn", "characters.embedding": 15, "characters.widths": 7}
+            | {"characters.filters": 50, "characters.max_filters": 200, "characters.highway": 2}
+            | {"characters.projection": False, "network.cell": "lstm", "network.layers": 2, "network.size": 650}
+            | {"init.type": "uniform", "init.scale": 0.05, "dropout.layers": 0.5, "dropout.readout": 0.5}
+            | {"dropout.embedding": 0.0},
+            "training": {"batch.sentences": 20, "optimiser.type": "sgd", "optimiser.learning_rate": 1.0}
+            | {"schedule.type": "plateau", "schedule.factor": 0.5, "clip_norm": 5.0, "max_epochs": 25},
+        },
+    ],
     "low-resource": [
         {
             "text": {"type": "bpe", "vocabulary": 2000},
@@ -151,7 +166,7 @@ PAPERS = {
 """The settings of the papers, by dotted path below a table; later entries override earlier ones.
 
 Bahdanau et al. 2015, sections 4.1-4.2 and appendices A and B; Luong et al. 2015, section 4.1; Sutskever et al. 2014,
-section 3.4.
+section 3.4; the authors' code of Kim et al. 2016.
 """
 
 
@@ -212,6 +227,31 @@ def test_parameter_counts_match_the_papers():
         round(count_parameters(resolved("sutskever-2014")) / 1e6) == 384
     )  # "a total of 384M parameters" (section 3.4)
     assert count_parameters(resolved("rnmt-plus")) == pytest.approx(378.9e6, rel=0.01)  # table 1 of the paper
+
+
+@pytest.mark.parametrize(("name", "millions"), [("lm-kim", 19), ("lm-kim-small", 5)])
+def test_parameter_counts_of_character_aware_language_models(name, millions):
+    run = resolved(name)
+    with torch.device("meta"):
+        model = LanguageModel(run.model, run.text.vocabulary, characters=51)
+    assert round(sum(p.numel() for p in model.parameters()) / 1e6) == millions  # as in Kim et al. 2016
+
+
+@pytest.mark.parametrize("name", LANGUAGE_MODELS)
+def test_two_updates_of_a_language_model_lower_the_loss(name):
+    preset = resolved(name, "model.dropout={}", "model.init.type=glorot")
+    words = train_words(["a b c d e f g h i j k l"], 16, 1)
+    system = LanguageSystem.make(preset, {"fr": words}, seed=1)
+    texts = [text.spelled_ids for text in words.segment(["a b zc d", "l a", "xy a b"])]
+    batch = make_batch([(ids,) for ids in texts], range(3), system.direction, system.spellings)
+    optimiser = torch.optim.Adam(system.model.parameters(), lr=3e-3)
+    objective = system.objective()
+    before = objective(system.model, batch, None).nll.item()
+    for update in range(2):
+        optimiser.zero_grad()
+        objective(system.model, batch, BatchRng(update)).total.backward()
+        optimiser.step()
+    assert objective(system.model, batch, None).nll.item() < before
 
 
 @pytest.mark.parametrize("name", [name for name in SMALL if name.removesuffix("-small") in PAPERS])

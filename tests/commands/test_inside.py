@@ -10,7 +10,7 @@ from rnnsearch import load
 from rnnsearch.search.model_scorer import TORCH_PRODUCTS
 from rnnsearch.systems.folder import load_system
 from rnnsearch.utils.weights import read_weights
-from tests.commands.test_language import RUN
+from tests.commands.test_language import COMPOSED, RUN
 
 LINES = ["the small cat sees the dog.", "", "the old tree finds the bird."]
 EXPECTED = ["der kleine Katze sieht der Hund.", "", "der alte Baum findet der Vogel."]
@@ -66,6 +66,26 @@ def test_deep_fusion_trains_and_translates(cli, run, model, lm, tmp_path):
     inspected = cli("inspect", folder).out
     assert "deep fusion of recurrent (cell lstm, size 24, layers 1)" in inspected
     assert "(no native search: a language model is inside)" in inspected or TORCH_PRODUCTS in inspected
+
+
+def test_composed_vectors_are_in_a_table_inside(cli, corpus, run, model, tmp_path):
+    lm = tmp_path / "lm"
+    settings = [f'folder="{lm}"', f'text.tokenizers="{model}"', "training.max_updates=50", *COMPOSED]
+    result = cli("lm", "train", corpus / "inside-lm.toml", "--set", *settings)
+    assert result.code == 0, result.err
+    result = run(tmp_path / "fused", updates=5, lm=lm)
+    assert result.code == 0, result.err
+    weights = read_weights(tmp_path / "fused" / "model.safetensors")
+    name = "language_model.model.embedding.weight"
+    assert torch.equal(weights[name], load_system(lm).search_model.embedding.weight)
+    lines = "".join(f"{line}\n" for line in LINES)
+    assert cli("translate", tmp_path / "fused", "--beam", 3, stdin=lines).lines == EXPECTED
+    config = tmp_path / "fused" / "config.toml"
+    config.write_text(config.read_text() + '[model.language_model.model.characters]\ntype = "lstm"\n')
+    result = cli("translate", tmp_path / "fused", stdin=lines)
+    assert (
+        result.code == 1 and "model.language_model.model.characters: has no effect inside a translation" in result.err
+    )
 
 
 def test_loaded_model_has_the_same_scores_in_search_and_scoring(run, tmp_path):

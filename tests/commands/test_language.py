@@ -136,6 +136,27 @@ def test_other_outputs_and_objectives_train(cli, corpus, run_file, tmp_path):
         assert model.perplexity(model.score(lines)).per_token < 6, settings_of_output
 
 
+COMPOSED = ["model.tie=none", "model.characters={type='cnn', embedding=8, widths=3, filters=8}"]
+
+
+def test_model_of_composed_words_is_trained_scored_sampled_and_resumed(cli, corpus, run_file, tmp_path):
+    folder = tmp_path / "composed"
+    settings = ["--set", f'folder="{folder}"', *COMPOSED, "text.vocabulary=18"]
+    assert cli("lm", "train", run_file, *settings, "training.max_updates=100").code == 0
+    result = cli("lm", "train", run_file, "--resume", *settings, "training.max_updates=200")
+    assert result.code == 0 and "resuming from update 100" in result.err, result.err
+    log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    best = min(row["dev_perplexity"] for row in log if row["kind"] == "dev")
+    result = cli("lm", "score", folder, corpus / "dev.de", "--format", "none")
+    assert 1 < best < 4 and f"perplexity {best:.2f} per token" in result.err
+    assert load_text_model(folder).score(["der kleine Katze <> hört"])[0].tokens.count("<unk>") > 0
+    samples = cli("lm", "sample", folder, "-n", 20, "--seed", 3).lines
+    assert sum(line.startswith("der ") for line in samples) > 15
+    assert cli("lm", "complete", folder, "--beam", 3, stdin="der Baumkatze s\n").lines[0].startswith("der Baumkatze s")
+    inspected = cli("inspect", folder).out
+    assert "cnn (words all, embedding 8, widths 3, filters 8, highway 1)" in " ".join(inspected.split())
+
+
 def test_language_model_uses_the_tokenizer_of_a_translation_model(cli, run_file, model, user_error, tmp_path):
     command = ["lm", "train", run_file, "--set"]
     other = tmp_path / "lm"
@@ -226,6 +247,23 @@ LM = {"preset": "lm-lstm", "data": {"target": "de", "train": ["x.de"]}}
             ['model.output={type="hierarchical"}'],
             'model.output.type = "hierarchical": cannot be combined with model.tie; remove one',
         ),
+        (
+            ["text.type=words", "model.characters={type='cnn'}"],
+            "model.characters: cannot be combined with model.tie; remove one",
+        ),
+        (
+            ["model.tie=none", "model.characters={type='cnn'}"],
+            'model.characters: has no effect with text.type = "bpe", whose vocabulary covers every word; remove it',
+        ),
+        (
+            ["text.type=words", "model.characters={type='lstm'}", "model.context={size=4}"],
+            "model.characters: cannot be combined with model.context; remove one",
+        ),
+        (
+            ["text.type=words", "model.tie=none", "model.characters={type='cnn', filters=2, projection=false}"],
+            "projection: must be true, or model.embedding must be the number of all filters (42); got 384",
+        ),
+        (["model.characters={type='cnn', sizes=3}"], "model.characters.sizes: unknown option"),
         (["training.dev_size=0"], "training.dev_size: unknown option"),
         (["data.dev_size=0"], "training.patience: needs a dev set; give data.dev or data.dev_size"),
     ],
@@ -237,4 +275,5 @@ def test_options_of_translation_models_are_an_error(settings, message, problems)
 
 
 def test_presets_are_valid(problems):
-    assert problems(LM) == problems({**LM, "preset": "lm-bengio"}) == []
+    for name in ("lm-lstm", "lm-bengio", "lm-ling", "lm-kim", "lm-kim-small"):
+        assert problems({**LM, "preset": name}) == []

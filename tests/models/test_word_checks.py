@@ -34,7 +34,7 @@ def test_character_models_need_words(problems):
         "search.replace_unknown: has no effect with a model that spells unknown words; remove it"
     ]
     assert problems(BASE, WORDS, "model.source_characters={type='ngrams', shortest=4, longest=3}") == [
-        "model.source_characters.longest: must be at least model.source_characters.shortest (4); got 3"
+        "model.source_characters.longest: must be at least shortest (4); got 3"
     ]
     assert problems(BASE, WORDS, "model.source_characters={type='ngrams', embedding=3}") == [
         'model.source_characters.embedding: has no effect with the ngrams composition; remove it (or set it to "unset")'

@@ -44,7 +44,7 @@ TEXT_TYPE_NAMES = {
     "unigram": "subwords (unigram)",
     "characters": "characters",
 }
-UNSHOWN_VALUES = {"reads_end": True, "attentional": "tanh"}
+UNSHOWN_VALUES = {"reads_end": True, "attentional": "tanh", "projection": True}
 """Options that are shown only if they have another value. All other options are shown unless they are false or zero."""
 
 
@@ -172,6 +172,7 @@ def _model_rows(system: System[Any], path: Path) -> dict[str, str]:
             "Parameters": parameters,
             "Vocabulary": f"{len(system.target):,} tokens: {TEXT_TYPE_NAMES[config.text.types[1]]}",
             **_normalization_row(system),
+            **_characters_row(config.model),
             "Network": _component(network.type, network.model_dump(exclude={"type"}, exclude_none=True)),
             **_context_row(config),
             "In training": describe_training(system.model),
@@ -265,12 +266,21 @@ def _context_row(config: RunConfig) -> dict[str, str]:
     return {"Context": row}
 
 
+def _characters_row(model: LanguageModelConfig) -> dict[str, str]:
+    """Return how a language model composes words of their characters, if it does."""
+    characters = model.characters
+    if characters is None:
+        return {}
+    return {"Characters": _component(characters.type, characters.model_dump(exclude={"type"}, exclude_none=True))}
+
+
 def _unknown_word_rows(model: ModelConfig) -> dict[str, str]:
     """Return how the model treats words outside its vocabulary."""
     rows = {}
     source_characters = model.source_characters
     if source_characters is not None:
-        rows["Source characters"] = _component(source_characters.type, source_characters.model_dump(exclude={"type"}))
+        options = source_characters.model_dump(exclude={"type"}, exclude_none=True)
+        rows["Source characters"] = _component(source_characters.type, options)
     if model.target_characters is not None:
         rows["Unknown words"] = _component("spelled", model.target_characters.model_dump())
     if model.pointer is not None:

@@ -237,19 +237,24 @@ class HierarchicalOptions(EncoderConfig):
         return self
 
 
-# `[model.source_characters]` and `[model.target_characters]`: words encoded and decoded by their
-# characters.
+# `[model.source_characters]`, `[model.characters]` of a language model, and `[model.target_characters]`: words encoded
+# and decoded by their characters.
 
 
 class SourceCharactersConfig(Options):
-    """`[model.source_characters]`: source word embeddings composed from characters, so that words
-    outside the vocabulary can be read. Only for `text.type = "words"`.
+    """`[model.source_characters]`: embeddings of source words, or with `[model.characters]` of the words that a
+    language model reads, composed from characters, so that words outside the vocabulary can be read. Only for
+    `text.type = "words"`.
     """
 
     type: str
     """Composition function, see below."""
     words: Literal["all", "unknown"] = "all"
     """Compose all words, or only those outside the vocabulary and look up the others (Luong & Manning 2016)."""
+
+    def size_problem(self, size: int) -> str | None:
+        """Return the problem with vectors of this size, starting with an option, or None if there is none."""
+        return None
 
 
 SOURCE_CHARACTERS = Family[SourceCharactersConfig]("composition")
@@ -287,8 +292,25 @@ class CNNOptions(_CharacterEmbeddingOptions):
     """Largest filter width in characters; all widths from 1 to this are used."""
     filters: Size = 25
     """Number of filters of width w, divided by w."""
+    max_filters: Size | None = None
+    """Maximum number of filters of one width."""
     highway: Annotated[int, Field(ge=0, le=100)] = 1
     """Number of highway layers."""
+    projection: bool = True
+    """Apply a linear layer to the highway output. If false, `model.embedding` must be the number of all filters (Kim et
+    al. 2016)."""
+
+    @property
+    def filters_by_width(self) -> dict[int, int]:
+        """Number of filters by width."""
+        widths = range(1, self.widths + 1)
+        return {width: min(width * self.filters, self.max_filters or width * self.filters) for width in widths}
+
+    def size_problem(self, size: int) -> str | None:
+        total = sum(self.filters_by_width.values())
+        if self.projection or size == total:
+            return None
+        return f"projection: must be true, or model.embedding must be the number of all filters ({total}); got {size}"
 
 
 @SOURCE_CHARACTERS.register
@@ -308,7 +330,7 @@ class NGramsOptions(SourceCharactersConfig):
     @model_validator(mode="after")
     def _validate_lengths(self) -> NGramsOptions:
         if self.shortest > self.longest:
-            must = f"must be at least model.source_characters.shortest ({self.shortest}); got {self.longest}"
+            must = f"must be at least shortest ({self.shortest}); got {self.longest}"
             raise_problem("longest", must)
         return self
 

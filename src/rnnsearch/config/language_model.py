@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from rnnsearch.config.cells import CellName
+from rnnsearch.config.encoders import SOURCE_CHARACTERS, SourceCharactersConfig
 from rnnsearch.config.options import Family, OneOf, Options, Size, SmallSize, Table, raise_problem
 from rnnsearch.config.outputs import (
     INITS,
@@ -92,6 +93,7 @@ class LanguageModelConfig(Table):
     """Type of model."""
     embedding: Size
     """Size of the token embeddings (E)."""
+    characters: Annotated[SourceCharactersConfig, OneOf(SOURCE_CHARACTERS)] | None = None
     network: Annotated[NetworkConfig, OneOf(NETWORKS)]
     context: LanguageContextConfig | None = None
     dropout: DropoutConfig = DropoutConfig()

@@ -15,7 +15,7 @@ from rnnsearch.config.attention import NORMALISERS, SCORES, WINDOWS, AttentionCo
 from rnnsearch.config.cells import BRIDGES, CELLS
 from rnnsearch.config.data import CONTEXT_SUFFIX, TextConfig
 from rnnsearch.config.decoders import DECODERS, StackOptions
-from rnnsearch.config.encoders import ENCODERS, EncoderConfig, StackedOptions
+from rnnsearch.config.encoders import ENCODERS, EncoderConfig, SourceCharactersConfig, StackedOptions
 from rnnsearch.config.language_model import FeedForwardOptions, LanguageModelConfig, RecurrentNetworkOptions
 from rnnsearch.config.model import ModelConfig
 from rnnsearch.config.outputs import AdaptiveOptions, NormalOptions, OutputConfig
@@ -34,6 +34,7 @@ def check_translation_model(model: ModelConfig, text: TextConfig) -> list[str]:
         *_check_bridge(model),
         *_check_output(model.output, model.decoder.readout_size, text),
         *_check_tied_embeddings(model, text),
+        *_check_composition(model.source_characters, "model.source_characters", model.embedding),
         *_check_fusion(model, text),
         *_check_sources(model),
     ]
@@ -44,8 +45,15 @@ def check_language_model(model: LanguageModelConfig, text: TextConfig) -> list[s
     return [
         *_check_network(model),
         *_check_language_context(model),
+        *_check_composition(model.characters, "model.characters", model.embedding),
         *_check_output(model.output, model.network.size, text),
     ]
+
+
+def _check_composition(options: SourceCharactersConfig | None, path: str, size: int) -> list[str]:
+    """Return why words cannot be composed to vectors of this size."""
+    problem = None if options is None else options.size_problem(size)
+    return [] if problem is None else [f"{path}.{problem}"]
 
 
 def _check_language_context(model: LanguageModelConfig) -> list[str]:
@@ -197,6 +205,9 @@ def _check_fusion(model: ModelConfig, text: TextConfig) -> list[str]:
         supported = DECODERS.names(lambda cls: cls.supports_fusion)
         needs = f"needs a decoder with a layer between state and output ({supported})"
         messages.append(f'model.language_model: {needs}; got "{model.decoder.type}"')
+    if fusion.model is not None and fusion.model.characters is not None:
+        context = "inside a translation model, which has the composed vectors in a table"
+        messages += no_effect(["model.language_model.model.characters"], context)
     if fusion.model is not None:
         inner = check_language_model(fusion.model, text)
         messages += [message.replace("model.", "model.language_model.model.", 1) for message in inner]

@@ -113,6 +113,7 @@ CONFLICTS: dict[str, tuple[str, ...]] = {
         "training.label_smoothing",
         _SYMMETRY,
     ),
+    "model.characters": ("model.tie", "model.context"),
     "model.source_characters": (_SYMMETRY,),
     "model.target_characters": (_SYMMETRY,),
     "model.pointer": ("model.encoder.selects_words", _SYMMETRY),
@@ -599,6 +600,11 @@ LANGUAGE_MODEL_NO_EFFECT: tuple[NoEffect, ...] = (
         ),
         lambda _: True,
         "with a language model",
+    ),
+    NoEffect(
+        ("model.characters",),
+        lambda config: config.text.types[1] != "words",
+        'with text.type = "{text.types[1]}", whose vocabulary covers every word',
     ),
 )
 """Rules for language models."""

@@ -226,6 +226,14 @@ class Stream:
         """Return y_{i-1} for each position i."""
         return previous_ids(self.ids)
 
+    def previous_characters(self) -> CharacterTable | None:
+        """Return the characters of y_{i-1} for each position i, or None if the model does not read them."""
+        if self.characters is None:
+            return None
+        indices = self.characters.indices
+        first = torch.zeros_like(indices[:, :1])  # BOS has no characters
+        return CharacterTable(torch.cat([first, indices[:, :-1]], dim=1), self.characters.characters)
+
     def to(self, device: torch.device | str) -> Stream:
         """Return a copy on a device, without waiting if memory is pinned."""
         return self.map(lambda tensor: tensor.to(device, non_blocking=True))

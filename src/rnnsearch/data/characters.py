@@ -22,6 +22,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from rnnsearch.config import ModelConfig, RunConfig
+from rnnsearch.config.language_model import LanguageModelConfig
 from rnnsearch.data.batch import CharacterTable, Direction
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.vocabulary import PAD, SPECIALS, UNK
@@ -165,9 +166,12 @@ def same_words(source: Tokenizer, target: Tokenizer) -> list[int]:
 
 def word_characters(config: RunConfig, tokenizers: Mapping[str, Tokenizer]) -> WordCharacters:
     """Return the character inventories and the copy finder that a config's batches need."""
-    if not isinstance(config.model, ModelConfig):
-        return WordCharacters({}, None)
     target = config.data.target
+    if isinstance(config.model, LanguageModelConfig) and config.model.characters is not None:
+        include_known = config.model.characters.words == "all"
+        return WordCharacters({target: Characters(tokenizers[target], known=include_known)})
+    if not isinstance(config.model, ModelConfig):
+        return NO_CHARACTERS
     characters = {}
     if config.model.source_characters is not None:
         source = config.data.single_source

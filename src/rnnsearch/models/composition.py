@@ -1,11 +1,13 @@
-"""Source word embeddings composed of characters, one class per formulation.
+"""Word embeddings composed of characters, one class per formulation.
 
 Each distinct word of a batch is composed once. A word is a row of character ids, padded with CHARACTER_PAD; its leading
 space is the first character. The vector of a word depends neither on the other words of the batch nor on the padding.
 `Filters` and `Highway` are also used by the convolutional encoder.
 
-`TranslationModel` creates a `ComposedEmbedding`; `systems/translation.py` replaces it by a `PrecomputedEmbedding` for
-search. `NGrams.HASH_FACTOR` and the order of character ids must not change: stored models depend on them.
+`TranslationModel` creates a `ComposedEmbedding` of the source, which `systems/translation.py` replaces by a
+`PrecomputedEmbedding` for search. `LanguageModel` creates one of the words before each word; search and fusion, which
+do not know the characters of unknown words, read its `table` instead. `NGrams.HASH_FACTOR` and the order of character
+ids must not change: stored models depend on them.
 
 Axes: S distinct words, L characters per word, F filters, B sentences, J source positions, E embedding.
 """
@@ -40,7 +42,7 @@ Words = Int[Tensor, "S L"]
 Vectors = Float[Tensor, "S E"]
 
 PRECOMPUTED_BATCH_SIZE = 4096
-"""Number of known words that are composed at once for a `PrecomputedEmbedding`."""
+"""Number of known words that are composed at once for a table."""
 
 
 class Filters(nn.Module):
@@ -149,23 +151,23 @@ class BothStates(Composition):
 class Convolution(Composition):
     """y_f = max_k tanh(<C[k : k + w], H_f> + b_f) over windows of w = 1, 2, ... characters (Kim et al. 2016, eq. 5-6).
 
-    Highway layers and a linear layer to the size of a word's vector follow. A window starts at each character of the
-    word, with zeros beyond its end.
+    Highway layers and, with `projection`, a linear layer to the size of a word's vector follow. A window starts at each
+    character of the word, with zeros beyond its end.
     """
 
     def __init__(self, options: CNNOptions, characters: int, size: int) -> None:
         super().__init__(options, characters, size)
         self.characters = parameter("embedding", characters, options.embedding)
-        counts = {w: w * options.filters for w in range(1, options.widths + 1)}
-        self.filters = Filters(options.embedding, counts, centred=False)
+        self.filters = Filters(options.embedding, options.filters_by_width, centred=False)
         self.highway = highways(self.filters.size, options.highway)
-        self.join = Linear(self.filters.size, size)
+        self.join = Linear(self.filters.size, size) if options.projection else nn.Identity()
 
     def forward(self, words: Words) -> Vectors:
         is_padding = (words == CHARACTER_PAD).unsqueeze(-1)
         # Zeros beyond the end of a word, so that its vector does not depend on the longest word of the batch.
         x = functional.embedding(words, self.characters).masked_fill(is_padding, 0.0)
-        y = torch.tanh(self.filters(x)).masked_fill(is_padding, -1.0).amax(1)  # -1 is the minimum of tanh; [S, F]
+        # tanh is monotonic, so that it is computed once per filter, after the maximum. [S, F]
+        y = torch.tanh(self.filters(x).masked_fill(is_padding, -torch.inf).amax(1))
         joined: Tensor = self.join(self.highway(y))
         return joined
 
@@ -225,6 +227,23 @@ class ComposedEmbedding(Embedding):
         """Return a faster embedding for search, given the characters of the known words."""
         return PrecomputedEmbedding(self, known)
 
+    def table(self, known: Words | None) -> Embedding:
+        """Return the vectors of all tokens as a table without gradients, in which all unknown words have one row.
+
+        Args:
+            known: Characters of the known words; None if the known words have a table already.
+        """
+        vectors = self.weight.detach() if known is None else self._compose_all(known)
+        table = Embedding(*vectors.shape)
+        table.weight = nn.Parameter(vectors, requires_grad=False)
+        return table
+
+    @torch.no_grad()
+    def _compose_all(self, known: Words) -> Float[Tensor, "V E"]:
+        """Return the vectors of the special tokens, then those of the known words in the order of their ids."""
+        batches = known.to(self.weight.device).split(PRECOMPUTED_BATCH_SIZE)
+        return torch.cat([self.weight, *(self.composition(words) for words in batches)])
+
 
 class PrecomputedEmbedding(ComposedEmbedding):
     """A `ComposedEmbedding` of all words that composes the known words once, at creation; it has no gradients."""
@@ -234,11 +253,7 @@ class PrecomputedEmbedding(ComposedEmbedding):
         nn.Module.__init__(self)
         self.composition = embedding.composition
         self.zero_bos = embedding.zero_bos
-        batches = known.to(embedding.weight.device).split(PRECOMPUTED_BATCH_SIZE)
-        with torch.no_grad():
-            vectors = [self.composition(words) for words in batches]
-            # [V, E]: the special tokens, then the known words in the order of their ids.
-            self.weight = nn.Parameter(torch.cat([embedding.weight, *vectors]), requires_grad=False)
+        self.weight = embedding.table(known).weight
 
     def forward(self, inputs: EmbeddingInput) -> Float[Tensor, "*rows E"]:
         table = inputs.characters

@@ -5,8 +5,9 @@
 | recurrent    | all, through a state   | h_i of the top layer          | Mikolov et al. 2010    |
 | feed-forward | the last n - 1         | tanh(d + H x), and x (direct) | Bengio et al. 2003     |
 
-With `[model.context]`, a recurrent network also reads a summary s of previous sentences (Wang & Cho 2016): as a further
-input (early fusion), or in the output gate of its top LSTM (late fusion).
+With `[model.characters]`, the earlier words are composed of their characters (Ling et al. 2015; Kim et al. 2016); the
+output layer has a row per word as usual. With `[model.context]`, a recurrent network also reads a summary s of previous
+sentences (Wang & Cho 2016): as a further input (early fusion), or in the output gate of its top LSTM (late fusion).
 
 `systems/language.py` trains `LanguageModel`, `fusion.py` puts one inside a translation model,
 `objectives/likelihood.py` trains with its losses, and `search/model_scorer.py` and `accel/search.py` score with it.
@@ -17,6 +18,7 @@ network that depend on the summary.
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
@@ -32,14 +34,19 @@ from rnnsearch.config.language_model import (
     RecurrentNetworkOptions,
 )
 from rnnsearch.config.registry import Implementations, implements
-from rnnsearch.data.batch import EmbeddingInput
+from rnnsearch.data.batch import CharacterTable, EmbeddingInput
 from rnnsearch.models.batch_rng import BatchRng, dropout, dropout_mask, masks_per_cell, word_dropout
 from rnnsearch.models.cells import CELLS, LSTM, GateInputs, Units
 from rnnsearch.models.class_outputs import make_output
+from rnnsearch.models.composition import ComposedEmbedding, Words
 from rnnsearch.models.layers import Embedding, Linear
 from rnnsearch.models.memory import HiddenAndCell
 from rnnsearch.models.stack import Stack, StackState, layer_input
-from rnnsearch.text.vocabulary import BOS, SPECIALS
+from rnnsearch.text.vocabulary import BOS, SPECIALS, UNK
+
+UNKNOWN_TOKEN_RATE = 0.5
+"""Rate of the unknown words that a model with `[model.characters]` reads as `<unk>` in training, so that it learns the
+vector of `<unk>`: search and fusion do not know the characters of unknown words."""
 
 
 class Network(nn.Module, ABC):
@@ -261,9 +268,10 @@ FUSION_TYPES: dict[str, type[EarlyFusion] | type[LateFusion]] = {"early": EarlyF
 class LanguageModel(nn.Module):
     """An embedding, a network and an output layer over `vocabulary` tokens."""
 
-    def __init__(self, config: LanguageModelConfig, vocabulary: int) -> None:
+    def __init__(self, config: LanguageModelConfig, vocabulary: int, characters: int = 0) -> None:
+        """Create a model; `characters` is the size of the character inventory of a model that composes words."""
         super().__init__()
-        self.embedding = Embedding(vocabulary, config.embedding)
+        self.embedding = _make_embedding(config, vocabulary, characters)
         self.network: Network = _make_network(config)
         self.context = None if config.context is None else BagOfWords(config.embedding, config.context.size)
         self.context_stream: str | None = None
@@ -277,8 +285,27 @@ class LanguageModel(nn.Module):
         """The device of the parameters."""
         return next(self.parameters()).device
 
+    def with_table(self, known: Words | None) -> LanguageModel:
+        """Return a model with a table of the composed vectors of all words, computed now, that shares all else.
+
+        It reads words without characters, and so does `step`.
+
+        Args:
+            known: Characters of the known words, see `ComposedEmbedding.table`.
+        """
+        assert isinstance(self.embedding, ComposedEmbedding)
+        # A shallow copy shares the dict of modules, so it gets a new one.
+        other = copy.copy(self)
+        other._modules = {**self._modules, "embedding": self.embedding.table(known)}
+        return other
+
     def unroll(
-        self, previous: Int[Tensor, "N I"], rng: BatchRng | None = None, context: Int[Tensor, "N J"] | None = None
+        self,
+        previous: Int[Tensor, "N I"],
+        rng: BatchRng | None = None,
+        context: Int[Tensor, "N J"] | None = None,
+        *,
+        characters: CharacterTable | None = None,
     ) -> Float[Tensor, "N I R"]:
         """Return the readouts of all positions at once, given the previous tokens (BOS first).
 
@@ -289,8 +316,12 @@ class LanguageModel(nn.Module):
             rng: Random numbers of dropout.
             context: Tokens of the previous sentences of each text; None if there are none. Only a model with
                 `[model.context]` reads them.
+            characters: Characters of the previous tokens, for a model that composes words.
         """
-        x = word_dropout(self.embedding(EmbeddingInput(previous)), self.dropout.word, rng)  # [N, I, E]
+        if characters is not None and rng is not None:
+            characters = _without_some_unknown(characters, previous, rng)
+        x = self.embedding(EmbeddingInput(previous, characters))  # [N, I, E]
+        x = word_dropout(x, self.dropout.word, rng)
         x = dropout(x, self.dropout.embedding, rng)
         if isinstance(self.network, EarlyFusion | LateFusion):
             readout = self.network.unroll_with(x, self._context_inputs(len(previous), context), rng)
@@ -317,6 +348,19 @@ class LanguageModel(nn.Module):
         assert self.context is not None and isinstance(self.network, EarlyFusion | LateFusion)
         words = torch.full((rows, 1), BOS, device=self.device) if context is None else context
         return self.network.context_inputs(self.context(words, self.embedding))
+
+
+def _make_embedding(config: LanguageModelConfig, vocabulary: int, characters: int) -> Embedding:
+    if config.characters is None:
+        return Embedding(vocabulary, config.embedding)
+    return ComposedEmbedding(config.characters, vocabulary, characters, config.embedding)
+
+
+def _without_some_unknown(characters: CharacterTable, ids: Int[Tensor, "N I"], rng: BatchRng) -> CharacterTable:
+    """Return a table without the characters of some unknown words (`UNKNOWN_TOKEN_RATE`)."""
+    kept = rng.mask(tuple(ids.shape), UNKNOWN_TOKEN_RATE, characters.indices.new_empty(0, dtype=torch.float32)) > 0
+    # Row 0 belongs to tokens without characters.
+    return CharacterTable(characters.indices.masked_fill((ids == UNK) & ~kept, 0), characters.characters)
 
 
 def _make_network(config: LanguageModelConfig) -> Network:

@@ -332,14 +332,22 @@ class LanguageModelLikelihood(Objective[LanguageModel]):
     """Loss, and NLL, of batches with noise words."""
 
     def __call__(self, model: LanguageModel, batch: Batch, rng: BatchRng | None) -> Loss:
+        total, nll = self.token_losses(model, batch, rng)
+        return Loss(total, nll.sum())
+
+    def token_losses(self, model: LanguageModel, batch: Batch, rng: BatchRng | None = None) -> Losses:
+        """Return the summed loss, and the NLL of each token of the batch, EOS included, row by row."""
         target = batch.target
         # A model that reads previous sentences has one source, all others have none.
         contexts = [stream.ids for stream in batch.sources.values()]
-        readout = run_recorded(_unroll_language_model, model, [target.previous(), *contexts], rng)  # [B, I, R]
+        characters = target.previous_characters()
+        if characters is None:
+            readout = run_recorded(_unroll_language_model, model, [target.previous(), *contexts], rng)  # [B, I, R]
+        else:  # not recorded, because the number of words to compose differs between batches
+            readout = model.unroll(target.previous(), rng, characters=characters)
         readout = readout.flatten(0, 1).index_select(0, target.token_positions)  # [M, R]
         ids = target.ids.flatten(0, 1).index_select(0, target.token_positions)  # [M]
-        total, nll = token_losses(model.output, readout, ids, batch, self.smoothing, self.contrast)
-        return Loss(total, nll.sum())
+        return token_losses(model.output, readout, ids, batch, self.smoothing, self.contrast)
 
 
 def _unroll_language_model(model: LanguageModel, tensors: Sequence[Tensor], rng: BatchRng | None) -> Tensor:

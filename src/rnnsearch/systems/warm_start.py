@@ -59,7 +59,8 @@ def load_initial_weights(system: System[Any]) -> list[str]:
     if isinstance(system.model, TranslationModel) and system.model.language_model is not None:
         language_model = load_language_model(config)
         require_same_tokens("model.language_model", system, language_model, [config.data.target])
-        copy_weights(system.model.language_model.model, named_weights(language_model.model))
+        # Words are not composed inside: only their ids are known.
+        copy_weights(system.model.language_model.model, named_weights(language_model.search_model))
         messages.append(f"a language model inside, with {language_model.num_parameters:,} frozen parameters")
     return messages
 

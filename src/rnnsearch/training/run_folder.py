@@ -156,7 +156,9 @@ def resolve_language_model(config: RunConfig, folder: Path) -> RunConfig:
         options = run_config.load(folder / CONFIG).translation.language_model
     else:
         language_model = load_language_model(config)
-        options = config.model.language_model.model_copy(update={"model": language_model.config.model})
+        # `load_initial_weights` stores the composed vectors of words in a table.
+        model = language_model.config.model.model_copy(update={"characters": None})
+        options = config.model.language_model.model_copy(update={"model": model})
     return config.model_copy(update={"model": config.model.model_copy(update={"language_model": options})})
 
 

@@ -141,6 +141,12 @@ class TextModel:
             RnnsearchError: The texts are not a list.
         """
         segmented = self._segment(texts)
+        if self.system.composes_words:  # all tokens at once, because a step does not know the characters of words
+            scores = self.system.token_scores(segmented, self.config.search.batch_sentences)
+            return [
+                ScoredText(text.text, sum(of_tokens), tuple(text.tokens), of_tokens)
+                for text, of_tokens in zip(segmented, scores, strict=True)
+            ]
         sources = _placeholder_sources(len(segmented))
         make_batch = self.system.make_sources
         if self.system.reads_context:
