@@ -36,6 +36,10 @@ def test_character_models_need_words(problems):
     assert problems(BASE, WORDS, "model.source_characters={type='ngrams', shortest=4, longest=3}") == [
         "model.source_characters.longest: must be at least shortest (4); got 3"
     ]
+    assert problems(BASE, WORDS, "model.source_characters={type='cnn', widths=2, projection=false}") == [
+        "model.source_characters.projection: must be true, or model.embedding must be the number of all filters (75); "
+        "got 256"
+    ]
     assert problems(BASE, WORDS, "model.source_characters={type='ngrams', embedding=3}") == [
         'model.source_characters.embedding: has no effect with the ngrams composition; remove it (or set it to "unset")'
     ]
