@@ -37,6 +37,7 @@ from scripts.configuration_page import regenerate
 from tests.command_line import run
 from tests.importers import joeynmt
 from tests.importers.opennmt_py import Model
+from tests.native_code import copy_native_code, copy_web_engine
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = (
@@ -186,6 +187,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("docs")
     write_corpus(folder / "corpus")
     write_cache(folder / "cache", folder / "corpus")
+    copy_native_code(folder / "cache")
     text = next(
         b.text for b in blocks(DOCS / "training.md") if b.language == "toml" and b.text.startswith("# run.toml")
     )
@@ -225,6 +227,8 @@ def tables_restored() -> Iterator[None]:
 @pytest.mark.usefixtures("tables_restored")
 def test_page_as_written(name, place, monkeypatch):
     page = DOCS / f"{name}.md"
+    if name == "shipping":
+        copy_web_engine(place / "cache")
     for variable, value in environment(place / "cache").items():
         monkeypatch.setenv(variable, value)
     if name in FROM_TEXT:
