@@ -139,6 +139,27 @@ PAPERS = {
             | {"optimiser.beta2": 0.999, "optimiser.epsilon": 1e-6},
         },
     ],
+    "bi-scale": [
+        {
+            "text": {"type": "bpe", "target_type": "characters", "vocabulary": 24_440},
+            "model": {"embedding": 512, "encoder.type": "bidirectional", "encoder.cell": "torch-gru"}
+            | {"encoder.size": 512, "attention.size": 1024, "decoder.type": "bi-scale", "decoder.size": 1024}
+            | {"decoder.readout": 512, "init.scale": 0.01, "init.recurrent": "orthogonal"},
+            "training": {"batch.sentences": 128, "batch.sort_batches": 20, "optimiser.type": "adam"}
+            | {"optimiser.learning_rate": 1e-4, "clip_norm": 1.0, "max_length": 500},
+        },
+    ],
+    "hybrid-luong": [
+        *(LSTMS, LUONG, FEEDING),
+        {
+            "text": {"vocabulary": 10_004},
+            "model": {"embedding": 1024, "encoder.size": 1024, "encoder.reverse": False, "decoder.size": 1024}
+            | {"decoder.readout": 1024, "attention.score": "general", "attention.window": "global"}
+            | {"source_characters.type": "lstm", "source_characters.words": "unknown", "source_characters.layers": 2}
+            | {"target_characters.size": 1024, "target_characters.layers": 2, "target_characters.reads_hidden": True},
+            "training": {"schedule.start": 4.0, "schedule.every": 0.5, "max_epochs": 6.0},
+        },
+    ],
     "lm-kim": [
         {
             "text": {"type": "words"},
@@ -166,7 +187,7 @@ PAPERS = {
 """The settings of the papers, by dotted path below a table; later entries override earlier ones.
 
 Bahdanau et al. 2015, sections 4.1-4.2 and appendices A and B; Luong et al. 2015, section 4.1; Sutskever et al. 2014,
-section 3.4; the authors' code of Kim et al. 2016.
+section 3.4; the authors' code of Chung et al. 2016, Luong & Manning 2016 and Kim et al. 2016.
 """
 
 
@@ -206,9 +227,11 @@ def test_halving_schedules_match_the_papers():
 
 def count_parameters(run):
     """Return the number of parameters without allocating them."""
-    vocabularies = (run.text.vocabulary, run.text.target_vocabulary or run.text.vocabulary)
+    source = run.text.vocabulary or 8000
+    vocabularies = (source, run.text.target_vocabulary or source)
+    characters = CharacterCounts(200, 200)
     with torch.device("meta"):
-        model = build(run.model, *vocabularies, seed=None, objective=run.objective)
+        model = build(run.model, *vocabularies, seed=None, objective=run.objective, characters=characters)
     return sum(p.numel() for p in model.parameters())
 
 
