@@ -3,7 +3,7 @@
 import * as backend from "./backend.js";
 import { $, element, percent, setUnavailable } from "./dom.js";
 import * as status from "./status.js";
-import { hypothesis, on, prefer, sentence, sentenceKey, state } from "./store.js";
+import { hypothesis, isPreferred, on, prefer, sentence, sentenceKey, state } from "./store.js";
 
 const N_BEST = 6;
 const list = $("alternatives-list");
@@ -86,7 +86,7 @@ function listItem(translation, chosen) {
  */
 function likelihood(translation) {
   const [first] = cached.best;
-  if (!cached.best.includes(translation)) return "your choice";
+  if (!cached.best.includes(translation)) return isPreferred() ? "your choice" : "simultaneous";
   if (translation === first) return "first choice";
   const norm = first.score ? first.log_prob / first.score : 1;
   const ratio = Math.exp((translation.score - first.score) * norm);

@@ -9,6 +9,8 @@
 //                                                 is still growing, or a complete but less exact translation
 //   complete(request, signal)                     completions of a prefix
 //   alternatives(request, signal)                 other words for one word of a translation
+//   simultaneous(request, signal)                 sentences of a text that is being typed, as far as their
+//                                                 translations are final; for models with `simultaneous`
 //   isHealthy(), setApiKey(key)
 //   startExtras()                                 features that only this back end has
 // Requests and responses have the fields of the HTTP API. All errors are ApiErrors, or AbortErrors.

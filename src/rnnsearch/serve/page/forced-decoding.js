@@ -13,7 +13,8 @@ export async function forceDecode(source, text, signal) {
   return best?.text.startsWith(text) ? truncated(best, text.length) : unscored(source, text);
 }
 
-function unscored(source, text) {
+/** Return a hypothesis without scores and attention. */
+export function unscored(source, text) {
   return {
     text,
     source_words: splitWords(source),

@@ -8,6 +8,7 @@ import * as models from "./models.js";
 import * as moreSources from "./more-sources.js";
 import * as notes from "./notes.js";
 import * as shortcuts from "./shortcuts.js";
+import * as simultaneous from "./simultaneous.js";
 import * as source from "./source.js";
 import * as status from "./status.js";
 import * as target from "./target.js";
@@ -15,7 +16,10 @@ import * as wordMenu from "./word-menu.js";
 import * as writer from "./writer.js";
 
 // The target comes before the source: both listen to new translations, and the source then scrolls the rendered target.
-const modules = [status, target, moreSources, source, notes, wordMenu, alternatives, writer, heatMap, shortcuts];
+// Simultaneous translation forgets the sentences of the previous model before the source translates with another one.
+const modules = [
+  status, target, moreSources, simultaneous, source, notes, wordMenu, alternatives, writer, heatMap, shortcuts,
+];
 for (const module of modules) module.start();
 startExtras();
 $("source").focus({ preventScroll: true });

@@ -1,7 +1,7 @@
 // Client of the server's HTTP API.
 
 import { ApiError } from "./errors.js";
-import { asSentence, withBrowserOffsets } from "./text.js";
+import { asSentence, offsetMap, withBrowserOffsets } from "./text.js";
 
 export const TYPING_PAUSE = 250;
 const PREVIEW_DELAY = 500; // milliseconds to wait for a response before streaming a preview
@@ -54,6 +54,13 @@ export async function complete(json, signal) {
 
 export async function alternatives(json, signal) {
   return (await requestJson("POST", "/v1/alternatives", { json, signal })).alternatives;
+}
+
+/** Return the sentences of a text that is being typed, with the part of their translations that is final. */
+export async function simultaneous(json, signal) {
+  const { sentences } = await requestJson("POST", "/v1/simultaneous", { json, signal });
+  const offset = offsetMap(json.text);
+  return sentences.map((sentence) => ({ ...sentence, start: offset(sentence.start), end: offset(sentence.end) }));
 }
 
 /**

@@ -3,12 +3,17 @@
 import { TYPING_PAUSE } from "./backend.js";
 import { $, debounced, element } from "./dom.js";
 import { clearHighlight, highlight, revealSentence } from "./highlight.js";
+import { canGrow, translateWords } from "./simultaneous.js";
 import { hypothesis, on, sentences, setCurrent, setStale, state } from "./store.js";
-import { hasText, translateNow } from "./translate.js";
+import { cancelTranslation, hasText, translateNow } from "./translate.js";
 
 const field = $("source");
 const mirror = $("source-mirror");
 const translateSoon = debounced(translateNow, TYPING_PAUSE);
+const COMPLETE_PAUSE = 1000; // milliseconds after which a text that ends with a sentence is complete
+const translateCompleteSoon = debounced(translateNow, COMPLETE_PAUSE);
+const SENTENCE_END = /[.!?\u2026\u3002\uff01\uff1f\u061f\u0964]\p{P}*\s*$/u;
+const PASTED = ["insertFromPaste", "insertFromDrop"]; // input that is complete
 
 /** Copy the text into the mirror, with a span per word if the translation is of this text. */
 function renderMirror() {
@@ -34,22 +39,45 @@ function renderMirror() {
   mirror.replaceChildren(...nodes, "\u200b"); // gives an empty last line its height
 }
 
+/** Translate the text that the user has typed: soon, or word by word. */
+function translateTyped() {
+  cancelPending();
+  if (!state.growing) {
+    translateSoon();
+    return;
+  }
+  cancelTranslation();
+  translateWords();
+  if (SENTENCE_END.test(field.value)) translateCompleteSoon();
+}
+
 function onInput(event) {
   renderMirror();
+  state.growing = Boolean(event) && !PASTED.includes(event.inputType) && canGrow(field.value);
   setStale();
   const length = [...field.value].length;
   const unit = length === 1 ? "character" : "characters";
   $("count").textContent = length ? `${length.toLocaleString("en")} ${unit}` : "";
   $("clear").hidden = !length;
-  if (event?.isComposing) translateSoon.cancel(); // an input method is composing: not text yet
-  else translateSoon();
+  if (event?.isComposing) cancelPending(); // an input method is composing: not text yet
+  else translateTyped();
+}
+
+function cancelPending() {
+  translateSoon.cancel();
+  translateCompleteSoon.cancel();
+}
+
+/** Translate the text now. */
+function translateAll() {
+  cancelPending();
+  translateNow();
 }
 
 function setText(text) {
   field.value = text;
   onInput();
-  translateSoon.cancel();
-  translateNow();
+  translateAll();
 }
 
 /** Return the word of the mirror at a point; the text area itself covers it. */
@@ -80,12 +108,11 @@ function highlightAtCaret() {
 
 export function start() {
   field.addEventListener("input", onInput);
-  field.addEventListener("compositionend", translateSoon);
+  field.addEventListener("compositionend", translateTyped);
   field.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && event.ctrlKey) {
       event.preventDefault();
-      translateSoon.cancel();
-      translateNow();
+      translateAll();
     }
   });
   field.addEventListener("keyup", (event) => event.key.startsWith("Arrow") && highlightAtCaret());
@@ -96,7 +123,11 @@ export function start() {
     else clearHighlight();
   });
   field.addEventListener("pointerleave", clearHighlight);
-  field.addEventListener("blur", clearHighlight);
+  field.addEventListener("blur", () => {
+    clearHighlight();
+    // The field stays the active element of a window that is left.
+    if (state.growing && document.activeElement !== field) translateAll();
+  });
   $("clear").addEventListener("click", () => {
     setText("");
     field.focus();
@@ -106,7 +137,8 @@ export function start() {
     revealSentence(sentenceAtCaret());
   });
   on("target", renderMirror);
-  on("model", () => hasText() && translateNow());
+  on("model", () => hasText() && translateAll());
+  on("not-simultaneous", () => hasText() && translateAll());
   on("replace-source", setText);
   renderMirror();
 }

@@ -6,6 +6,7 @@ export const state = {
   text: "", // the text that answer translates
   answer: null, // its translation, or null
   stale: false, // true if the text or the model has changed since
+  growing: false, // true while the text is typed and its translation grows with it
   current: 0, // index of the sentence that the alternatives, the heat map and the writer show
 };
 
@@ -26,8 +27,11 @@ export const sentence = (index = state.current) => sentences()[index] ?? null;
 /** Return the displayed hypothesis of a sentence: the user's choice, or the model's best. */
 export function hypothesis(index = state.current) {
   const entry = sentence(index);
-  return entry && (preferred.get(preferenceKey(entry)) ?? entry.best[0] ?? null);
+  return entry && (chosen(entry) ?? entry.best[0] ?? null);
 }
+
+/** Return the translation of a sentence that the user has chosen, or null. */
+export const chosen = (entry) => preferred.get(preferenceKey(entry)) ?? null;
 
 export function isPreferred(index = state.current) {
   const entry = sentence(index);
@@ -56,10 +60,19 @@ export const pendingReason = () => (state.stale ? "Translation in progress" : ""
 
 export function setAnswer(text, answer) {
   state.stale = false;
+  state.growing = false;
   state.text = text;
   state.answer = answer;
   state.current = Math.max(0, Math.min(state.current, sentences().length - 1));
   emit("answer");
+}
+
+/** Display a translation that only grows, and has no tools yet. */
+export function setGrowing(text) {
+  if (state.answer) setAnswer(state.text, null);
+  state.stale = true;
+  state.growing = true;
+  emit("partial", text);
 }
 
 export function setCurrent(index) {

@@ -81,7 +81,7 @@ function render() {
 }
 
 function renderStale() {
-  pane.classList.toggle("is-stale", state.stale);
+  pane.classList.toggle("is-stale", state.stale && !state.growing);
   setUnavailable($("copy"), pendingReason());
 }
 
@@ -181,6 +181,6 @@ export function start() {
   on("stale", renderStale);
   on("partial", (text) => {
     pane.textContent = text;
-    $("target-empty").hidden = true;
+    $("target-empty").hidden = Boolean(text);
   });
 }

@@ -1,7 +1,7 @@
 // Offsets and messages. The server counts Unicode characters, JavaScript strings count UTF-16 units.
 
 /** Return a function from the server's offsets in a text to JavaScript's. */
-function offsetMap(text) {
+export function offsetMap(text) {
   if (!/[\ud800-\udfff]/.test(text)) return (offset) => offset;
   const starts = [0];
   for (const character of text) starts.push(starts.at(-1) + character.length);

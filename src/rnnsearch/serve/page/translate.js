@@ -2,6 +2,7 @@
 
 import * as backend from "./backend.js";
 import { $ } from "./dom.js";
+import { translateComplete } from "./simultaneous.js";
 import * as status from "./status.js";
 import { emit, setAnswer, setStale, state, targetText } from "./store.js";
 
@@ -16,14 +17,19 @@ function sourceTexts() {
 /** Return true if there is text in any language. */
 export const hasText = () => sourceTexts().some((text) => text.trim());
 
-/** Translate the source text now. */
+/** Stop the running request. */
+export function cancelTranslation() {
+  current?.abort();
+  current = null;
+  status.setBusy(false);
+}
+
+/** Translate the source text now; if it has been typed and its translation has grown, the text counts as complete. */
 export async function translateNow() {
   const texts = sourceTexts();
   const [text] = texts;
-  current?.abort();
-  current = null;
+  cancelTranslation();
   if (!hasText() || !state.model) {
-    status.setBusy(false);
     setAnswer(text, null);
     return;
   }
@@ -43,7 +49,9 @@ export async function translateNow() {
     // A text by itself may have several sentences; one in several languages is a single sentence.
     const isSeveral = texts.slice(1).some((one) => one.trim());
     const request = { text: isSeveral ? [texts] : text, model: state.model.name };
-    const answer = await backend.translateLive(request, controller.signal, { onPartial, onDraft });
+    const answer = state.growing
+      ? await translateComplete(text, controller.signal)
+      : await backend.translateLive(request, controller.signal, { onPartial, onDraft });
     if (controller !== current) return;
     status.clearError();
     if (answer.text === draft?.text) state.answer = answer; // already rendered; only scores differ
