@@ -26,10 +26,11 @@ from rnnsearch.config.sequence import REWARDS, MinimumRiskOptions
 from rnnsearch.data.batches import Batch, make_batch
 from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.objectives.sequence.hypotheses import Hypotheses, LengthLimit
+from rnnsearch.objectives.sequence.hypotheses import Hypotheses
 from rnnsearch.objectives.sequence.objective import Generation
 from rnnsearch.objectives.sequence.policy_gradient import MinimumRisk
 from rnnsearch.objectives.sequence.rewards import Rewards
+from rnnsearch.search.options import LengthLimit
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.system import System
 

@@ -92,6 +92,35 @@ def test_generated_translations_need_a_source_and_attention_without_noise(proble
     assert problems(tables, 'objective.sequence={type="scheduled-sampling"}', null) == []
 
 
+def test_agent_needs_a_model_that_does_not_read_ahead(problems):
+    data = {"source": "de", "target": "en", "train": ["x.tsv"]}
+    tables = {"preset": "read-write", "data": data, "training": {"begin_from": "runs/forward"}}
+    assert problems(tables) == []
+    needs = "objective.sequence.type: read-write needs"
+    frozen = "has no effect with read-write, which does not train the translation model; remove it"
+    settings = {
+        "training.begin_from=unset": "training.begin_from: must be given for read-write, which does not train the "
+        "translation model",
+        'model.encoder.direction="both"': f"{needs} an encoder that reads forward: model.encoder.type = "
+        '"unidirectional", or "stacked" with direction = "forward", and without reverse',
+        "model.encoder.reverse=true": f"{needs} an encoder that reads forward: model.encoder.type = "
+        '"unidirectional", or "stacked" with direction = "forward", and without reverse',
+        'model.decoder.bridge="learned"': f"{needs} a decoder with attention that starts at zero: "
+        'model.decoder.bridge = "zero", or type = "cohn"',
+        'model.attention.features=["position"]': f"{needs} attention without features, which have values for words "
+        "that have not been read",
+        "objective.sequence.likelihood=0.1": f"objective.sequence.likelihood: {frozen}",
+        'training.metric="nll"': 'training.metric: must be "reward" with objective.sequence.type = "read-write", which '
+        'does not change the model; got "nll"',
+    }
+    for setting, problem in settings.items():
+        assert problems(tables, setting) == [problem]
+    assert problems({"preset": "small", "data": data}, 'training.metric="reward"') == [
+        'training.metric: "reward" needs objective.sequence.type = "read-write"'
+    ]
+    assert problems(tables, "objective.sequence.target_proportion=1.5") != []
+
+
 def test_embeddings_of_one_vocabulary_can_be_shared_with_given_tokenizers(problems):
     tables = {"preset": "small", "data": {"source": "de", "target": "en", "train": ["x.tsv"]}}
     tied = ['model.tie="all"', "text.joint=unset"]

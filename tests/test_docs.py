@@ -104,8 +104,11 @@ def toy_tables(text: str) -> dict[str, Any]:
             del tables["data"][f"{part}_size"]
     if "tokenizers" in tables["text"]:
         del tables["text"]["vocabulary"]
-    if whole.get("objective", {}).get("sequence", {}).get("type") == "bso":
+    sequence = whole.get("objective", {}).get("sequence", {}).get("type")
+    if sequence == "bso":
         tables["training"] |= {"metric": "bleu", "dev_bleu": True}
+    if sequence == "read-write":
+        tables["training"]["metric"] = "reward"
     if whole["model"].get("kind") == "language-model":
         del tables["search"]
         model = {"embedding": 6, "network": {**whole["model"]["network"], "size": 6}}

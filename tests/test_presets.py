@@ -198,8 +198,8 @@ def resolved(name, *settings):
 
 @pytest.mark.parametrize("name", preset_names())
 def test_preset_is_valid_with_only_data_and_survives_dump(name):
-    # The actor needs a trained model, which a preset cannot name.
-    settings = ["training.begin_from=runs/small"] if name == "greedy-actor" else []
+    # Actor and agent need a trained model, which a preset cannot name.
+    settings = ["training.begin_from=runs/small"] if name in ("greedy-actor", "read-write") else []
     before = resolved(name, *settings)
     assert check(before) == []
     assert resolve(tomllib.loads(config.dump(before))) == before

@@ -1,10 +1,15 @@
 """Simultaneous translation: words are written before the sentence is complete, and are those of greedy search."""
 
+from dataclasses import replace
+
 import pytest
+import torch
 
 from rnnsearch.errors import ModelError
+from rnnsearch.search.options import LengthLimit
+from rnnsearch.search.read_write import roll_out
 from rnnsearch.systems.ensemble import EnsembleSystem
-from rnnsearch.text.vocabulary import EOS
+from rnnsearch.text.vocabulary import EOS, UNK
 from rnnsearch.translator import simultaneous
 from rnnsearch.translator.simultaneous import SimultaneousTranslation, SimultaneousTranslator
 from rnnsearch.translator.translator import Translator
@@ -19,6 +24,8 @@ FORWARD = {
 }
 WAIT_K = FORWARD | {"attention": {"score": "additive", "size": 9, "window": "wait-k", "wait": 2}}
 MONOTONIC = FORWARD | {"attention": {"score": "additive", "size": 9, "normaliser": "monotonic"}}
+GLOBAL = FORWARD | {"attention": {"score": "additive", "size": 9}}
+READ_WRITE = {"type": "read-write", "agent_size": 6, "baseline_size": 4}
 CONVOLUTIONAL = {"score": "convolutional", "first": 4, "second": 4, "around": 1, "window": "wait-k", "wait": 2}
 TEXTS = ["the small cat sees the dog.", "the dog sees a big bird.", "a bird sees the cat, the dog sees a small cat."]
 
@@ -81,6 +88,79 @@ def test_sentences_end_where_the_next_one_begins_and_at_the_limit(monkeypatch):
     monkeypatch.setattr(simultaneous, "MAX_SENTENCE_TOKENS", 12)
     _, _, sentences = translate(translator, ["cat"] * 17)
     assert [len(sentence.source.split()) for sentence in sentences] == [12, 5]
+
+
+def with_agent(model=GLOBAL, text_type="words", search=None):
+    """Return the translator of a model with an agent that sometimes reads and sometimes writes."""
+    system = untrained(model, text_type, search=search, sequence=READ_WRITE)
+    generator = torch.Generator().manual_seed(5)
+    for parameter in system.model.agent.parameters():
+        parameter.data.normal_(std=0.5, generator=generator)
+    return Translator(system)
+
+
+@pytest.mark.parametrize("search", [None, {"max_ratio": 0.3, "max_extra": 1}], ids=["whole", "cut"])
+@pytest.mark.parametrize("text_type", ["words", "bpe"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        GLOBAL,
+        GLOBAL | {"attention": {"score": "general", "window": "local-p", "width": 3}},
+        GLOBAL | {"encoder": GLOBAL["encoder"] | {"reads_end": False}},
+    ],
+    ids=["global", "local-p", "no end token"],
+)
+def test_agent_takes_the_decisions_of_training(model, text_type, search):
+    translator = with_agent(model, text_type, search)
+    system = translator.system
+    limit = LengthLimit(system.config.search.max_ratio, system.config.search.max_extra)
+    has_waited = False
+    for text in TEXTS:
+        pieces, rest, [sentence] = translate(translator, text.split())
+        [source] = system.segment_sources([text])
+        decisions = roll_out(system.model, system.make_sources([source.spelled_ids], translator.device), limit)
+        [words] = decisions.words()
+        target = translator.target.join_with_offsets(words)
+        assert "".join(pieces) + rest == sentence.text == target.text
+        # A source token arrives with its word, the end token with the last word, and a target token completes its word.
+        arrivals = [len(text[:end].split()) for _, end in source.offsets] + [len(text.split())]
+        delays = {}
+        for num_read, (_, end) in zip(decisions.delays()[0], target.offsets, strict=False):
+            delays[len(target.text[:end].split())] = arrivals[num_read - 1]
+        # A subword may end within a character, which is written later.
+        assert text_type == "bpe" or sentence.delays == tuple(delays.values())
+        has_waited = has_waited or len({*decisions.delays()[0]}) > 1
+    assert has_waited
+
+
+def test_agent_that_reads_first_translates_like_greedy_search():
+    translator = with_agent()
+    translator.system.model.agent.write.bias.data.fill_(-50.0)
+    for text in TEXTS:
+        pieces, rest, [sentence] = translate(translator, text.split())
+        expected = translator.translate(text, translator.options(beam=1)).text
+        assert not any(pieces) and rest == sentence.text == expected
+        assert {*sentence.delays} == {len(text.split())}
+
+
+def test_other_translations_do_not_use_the_agent():
+    translator = with_agent()
+    system = untrained(GLOBAL)
+    weights = {
+        name: tensor for name, tensor in translator.model.state_dict().items() if name in system.model.state_dict()
+    }
+    system.model.load_state_dict(weights)
+    results = [(one.text, one.score) for one in translator.translate(TEXTS)]
+    assert results == [(one.text, one.score) for one in Translator(system).translate(TEXTS)]
+
+
+def test_agent_does_not_write_banned_tokens():
+    translator = with_agent()
+    translator.system.model.output.bias.data[UNK] += 20.0
+    assert "<unk>" in translate(translator, TEXTS[0].split())[2][0].text
+    options = replace(translator.options(beam=1), banned=frozenset({UNK}))
+    pieces = "".join(SimultaneousTranslator(translator, options).translate(TEXTS[0].split()))
+    assert pieces and "<unk>" not in pieces
 
 
 def test_other_systems_are_rejected():

@@ -80,16 +80,22 @@ def untrained(
     text_type: str = "words",
     languages: tuple[str, ...] = ("en", "de"),
     search: dict[str, Any] | None = None,
+    sequence: dict[str, Any] | None = None,
 ) -> TranslationSystem:
-    """Create a system with a `[model]` table and a `[text]` type, from all languages but the last to the last."""
+    """Create a system with a `[model]` table and a `[text]` type, from all languages but the last to the last.
+
+    `sequence` is the table of an agent, which begins from a trained model.
+    """
     train = {"words": train_words, "bpe": train_bpe}[text_type]
     *sources, target = languages
+    begin = {} if sequence is None else {"begin_from": "trained", "metric": "reward"}
     config = resolve(
         {
             "data": {"source": sources[0] if len(sources) == 1 else sources, "target": target, "train": ["x.tsv"]},
             "text": {"type": text_type, "vocabulary": 340},
             "model": model,
-            "training": {"max_updates": 1, "optimiser": {"type": "sgd", "learning_rate": 1.0}},
+            "objective": {} if sequence is None else {"sequence": sequence},
+            "training": {"max_updates": 1, "optimiser": {"type": "sgd", "learning_rate": 1.0}, **begin},
             "search": {"beam": 3, "max_ratio": 1.0, "max_extra": 4, **(search or {})},
         }
     )

@@ -5,10 +5,12 @@ import sys
 
 import pytest
 
+import rnnsearch
 from rnnsearch.systems.folder import save_system
 from rnnsearch.text.vocabulary import UNK
+from rnnsearch.translator.simultaneous import SimultaneousTranslator
 from tests.command_line import run
-from tests.test_simultaneous import MONOTONIC, TEXTS, WAIT_K
+from tests.test_simultaneous import MONOTONIC, TEXTS, WAIT_K, with_agent
 from tests.untrained import BAHDANAU, untrained, write_model
 
 
@@ -27,6 +29,14 @@ def test_lines_are_those_of_greedy_search(model, tmp_path):
     (tmp_path / "in.txt").write_text(text)
     run("translate", model, "--stream", "-i", tmp_path / "in.txt", "-o", tmp_path / "out.txt")
     assert (tmp_path / "out.txt").read_text() == result.out
+
+
+def test_model_with_an_agent_streams(tmp_path):
+    save_system(tmp_path / "model", with_agent().system)
+    result = run("translate", tmp_path / "model", "--stream", stdin=TEXTS[0])
+    words = SimultaneousTranslator(rnnsearch.load(tmp_path / "model")).translate(TEXTS[0].split())
+    assert result.code == 0 and result.lines == ["".join(words)]
+    assert result.err.startswith("average lagging: ")
 
 
 def test_monotonic_model_streams(tmp_path):

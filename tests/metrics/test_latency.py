@@ -2,7 +2,7 @@
 
 import pytest
 
-from rnnsearch.metrics.latency import average_lagging
+from rnnsearch.metrics.latency import average_lagging, average_proportion
 
 
 @pytest.mark.parametrize("k", [1, 3, 5])
@@ -23,3 +23,9 @@ def test_longer_translation_has_a_higher_rate():
 def test_translation_that_ends_before_its_source_counts_all_its_words():
     assert average_lagging([1, 2], 4) == pytest.approx(((1 - 0) + (2 - 2)) / 2)
     assert average_lagging([], 4) == 0.0
+
+
+def test_average_proportion_is_the_mean_fraction_that_has_been_read():
+    assert average_proportion([4, 4], 4) == 1.0
+    assert average_proportion([1, 2, 3], 4) == pytest.approx((1 + 2 + 3) / 12)
+    assert average_proportion([], 4) == 0.0

@@ -55,6 +55,11 @@ def test_bleu_of_empty_texts(pairs):
     np.testing.assert_allclose(values, [bleu_by_counting(*pair) for pair in pairs])
 
 
+def test_bleu_without_brevity_penalty_does_not_count_missing_words():
+    [with_penalty], [without] = (smoothed_bleu(["a b"], ["a b c d"], brevity_penalty=p) for p in (True, False))
+    assert without == 1.0 and with_penalty == pytest.approx(np.exp(1 - 4 / 2))
+
+
 def test_chrf_and_ter_are_those_of_sacrebleu():
     hypotheses, references = ["the cat sat", "a dog", ""], ["the cat sat down", "a dog", "one two"]
     pairs = list(zip(hypotheses, references, strict=True))

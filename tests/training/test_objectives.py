@@ -7,6 +7,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from rnnsearch.config import merge
 from rnnsearch.data.workers import Pool
@@ -21,6 +22,11 @@ SUPERVISED = {"supervision": {"type": "cross-entropy"}}
 ACTOR_CRITIC = {"type": "actor-critic", "critic_size": 4, "critic_updates": 2, "critic_learning_rate": 2.0}
 ACTOR_CRITIC |= {"likelihood": 0.1, "gamma_theta": 0.3, "gamma_phi": 0.2}
 GREEDY_ACTOR = {"type": "greedy-actor", "actor_size": 5, "critic_size": 4, "critic_updates": 2, "samples": 2}
+FORWARD = {
+    "encoder": {"type": "unidirectional", "cell": "gru", "size": 6},
+    "decoder": {"type": "cohn", "cell": "gru", "size": 9},
+}
+READ_WRITE = {"type": "read-write", "agent_size": 5, "baseline_size": 4, "samples": 2, "entropy": 0.1}
 OBJECTIVES = {
     "doubly stochastic": {"objective": {"doubly_stochastic": 0.1}},
     "fertility": {"objective": {"fertility": {"size": 4, "weight": 0.2}}},
@@ -130,6 +136,41 @@ def test_critic_is_inherited_for_the_same_reward_and_size(learn, tmp_path, chang
     recorder = learn("next", tables, max_updates=1, begin_from=str(tmp_path / "critic"))
     [message] = [message for message in recorder.messages if "warm start" in message]
     assert ("new parameters are initialised as usual" in message) != is_inherited
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_agent_resumes_bit_for_bit(learn, tmp_path, precision):
+    """Last weights are compared, because those with the best reward depend on when a run was evaluated."""
+    learn("first", {"model": FORWARD}, max_updates=1)
+    tables = {"model": FORWARD, "objective": {"sequence": READ_WRITE}}
+    options = {"metric": "reward", "dev_bleu": True, "precision": precision, "begin_from": str(tmp_path / "first")}
+    learn("whole", tables, max_updates=5, **options)
+    for end in (3, 5):
+        learn("parts", tables, resume=True, max_updates=end, **options)
+    whole, parts = (
+        load_file(tmp_path / run / "checkpoints" / "last" / "model.safetensors") for run in ("whole", "parts")
+    )
+    assert whole.keys() == parts.keys()
+    for name, tensor in whole.items():
+        assert torch.equal(tensor, parts[name]), name
+
+
+def test_agent_is_trained_and_the_model_is_not(learn, tmp_path):
+    learn("first", {"model": FORWARD}, max_updates=1)
+    tables = {"model": FORWARD, "objective": {"sequence": READ_WRITE}, "training": {"metric": "reward"}}
+    recorder = learn("agent", tables, max_updates=4, evaluate_every=2, begin_from=str(tmp_path / "first"))
+    first, system = load_system(tmp_path / "first"), load_system(tmp_path / "agent")
+    weights = dict(system.model.named_parameters())
+    for name, parameter in first.model.named_parameters():
+        assert torch.equal(parameter, weights[name]), name
+    assert system.model.agent.write.weight.any() and system.model.auxiliary.agent_baseline.weight > 0
+    assert {"reward", "quality", "lagging", "proportion"} <= recorder.updates[-1].keys()
+    for row in recorder.evaluations:
+        assert 0 < row["dev_proportion"] <= 1 and "dev_lagging" in row and row["dev_bleu"] is None
+    best = [row["best"] for row in recorder.evaluations]
+    assert best[1] == (recorder.evaluations[1]["dev_reward"] > recorder.evaluations[0]["dev_reward"])
+    with pytest.raises(ConfigError, match=r"agent has an agent .* begin from the model that the agent was trained on"):
+        learn("second", {"model": FORWARD}, max_updates=1, begin_from=str(tmp_path / "agent"))
 
 
 def test_warm_start_from_an_actor_without_one_is_rejected(learn, tmp_path):

@@ -288,7 +288,7 @@ class LineGroup(OptionGroup):
         Option(
             "--stream",
             help="Translate words while the rest of the line has not arrived (simultaneous translation); needs a model "
-            "with the window wait-k or monotonic attention.",
+            "with the window wait-k, monotonic attention or an agent.",
         ),
     ] = False
     max_source: MaxSource = 2000

@@ -60,6 +60,11 @@ class DecoderConfig(Options):
         """True if the first states depend on the encoder's last states, through a bridge."""
         return False
 
+    @property
+    def starts_at_zero(self) -> bool:
+        """True if the first states do not depend on the source."""
+        return False
+
     def attended_size(self, annotation_size: int) -> int:
         """Return the size of `Memory.annotations` for an encoder's annotation size."""
         return annotation_size
@@ -113,6 +118,10 @@ class StackOptions(_LayeredDecoder):
         return bridge.passes_source and not bridge.reads_annotations
 
     @property
+    def starts_at_zero(self) -> bool:
+        return not BRIDGES[self.bridge].passes_source
+
+    @property
     def first_states(self) -> tuple[LayerState, ...]:
         """The first state of each layer, bottom first."""
         return (LayerState(CELLS[self.cell].carries, self.size),) * self.layers
@@ -152,6 +161,10 @@ class CohnOptions(DecoderConfig):
     supports_actor = True
     cell: CellName
     readout_option = "size"
+
+    @property
+    def starts_at_zero(self) -> bool:
+        return True
 
 
 @DECODERS.register

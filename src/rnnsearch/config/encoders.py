@@ -37,6 +37,11 @@ class EncoderConfig(Options):
     """True if annotations and decoder see only some of the source words, which the encoder selects."""
 
     @property
+    def reads_forward(self) -> bool:
+        """True if no annotation depends on later source tokens."""
+        return False
+
+    @property
     @abstractmethod
     def layer_sizes(self) -> tuple[int, ...]:
         """The size of each layer's last state, bottom first; the last one is the annotation size."""
@@ -77,6 +82,10 @@ class UnidirectionalOptions(EncoderConfig):
     one_vector = True
 
     @property
+    def reads_forward(self) -> bool:
+        return not self.reverse
+
+    @property
     def layer_sizes(self) -> tuple[int, ...]:
         return (self.size,)
 
@@ -112,6 +121,10 @@ class StackedOptions(_LayeredEncoder):
     """Read the words from last to first, followed by the end token (Sutskever et al.). Annotations
     keep the order of the text."""
     one_vector = True
+
+    @property
+    def reads_forward(self) -> bool:
+        return self.direction == "forward" and not self.reverse
 
     @property
     def bidirectional_layers(self) -> tuple[bool, ...]:

@@ -26,6 +26,7 @@ from rnnsearch.config.sequence import (
     SEQUENCES,
     CriticConfig,
     PolicyGradientConfig,
+    ReadWriteOptions,
     SequenceConfig,
 )
 
@@ -247,7 +248,7 @@ class ObjectiveConfig(Table):
     @property
     def has_parameters(self) -> bool:
         """True if the objective has parameters in the model, which only training uses."""
-        has_networks = isinstance(self.sequence, PolicyGradientConfig | CriticConfig)
+        has_networks = isinstance(self.sequence, PolicyGradientConfig | CriticConfig | ReadWriteOptions)
         return bool(self.fertility or self.reinforce or self.rationale) or has_networks
 
     @property

@@ -35,7 +35,7 @@ from rnnsearch.config.model import MultiwayConfig
 from rnnsearch.config.model_rules import check_language_model, check_translation_model, no_effect
 from rnnsearch.config.options import Options
 from rnnsearch.config.run_file import RunConfig
-from rnnsearch.config.sequence import GreedyActorOptions
+from rnnsearch.config.sequence import GreedyActorOptions, ReadWriteOptions
 
 Condition = Callable[[RunConfig], bool]
 
@@ -316,6 +316,10 @@ def _trains_actor(config: RunConfig) -> bool:
     return isinstance(config.objective.sequence, GreedyActorOptions)
 
 
+def _trains_agent(config: RunConfig) -> bool:
+    return isinstance(config.objective.sequence, ReadWriteOptions)
+
+
 def _generates(config: RunConfig) -> bool:
     """Return True if the model is trained on translations that it generates from the sources."""
     return config.objective.sequence is not None and config.objective.sequence.generates
@@ -548,6 +552,11 @@ TRANSLATION_NO_EFFECT: tuple[NoEffect, ...] = (
         "set it to 0.0",
     ),
     NoEffect(
+        ("objective.sequence.likelihood",),
+        _trains_agent,
+        "with {objective.sequence.type}, which does not train the translation model",
+    ),
+    NoEffect(
         ("training.label_smoothing",),
         lambda config: config.objective.teacher is not None and config.objective.teacher.weight == 1,
         "with objective.teacher.weight = 1.0, which ignores the references",
@@ -630,7 +639,7 @@ REQUIRED: tuple[Required, ...] = (
     ),
     Required(
         "training.begin_from",
-        _trains_actor,
+        lambda config: _trains_actor(config) or _trains_agent(config),
         "for {objective.sequence.type}, which does not train the translation model",
     ),
     Required(
@@ -764,6 +773,17 @@ TRANSLATION_INVALID: tuple[Invalid, ...] = (
     ),
     Invalid(
         "training.metric",
+        lambda config: config.training.metric == "reward" and not _trains_agent(config),
+        '"reward" needs objective.sequence.type = "read-write"',
+    ),
+    Invalid(
+        "training.metric",
+        lambda config: config.training.metric != "reward" and _trains_agent(config) and _has_dev_set(config),
+        'must be "reward" with objective.sequence.type = "{objective.sequence.type}", which does not change the '
+        'model; got "{training.metric}"',
+    ),
+    Invalid(
+        "training.metric",
         lambda config: config.training.metric == "aer" and _has_no_attention(config),
         '"aer" needs attention, which the {model.decoder.type} decoder does not have',
     ),
@@ -852,6 +872,7 @@ def check(config: RunConfig) -> list[str]:
         *_table_problems(config),
         *_check_attended_word(config),
         *_check_supervision(config),
+        *_check_agent(config),
         *_check_dev_set(config),
         *_check_weights(config),
     ]
@@ -985,10 +1006,14 @@ def _check_arrays(config: RunConfig) -> list[str]:
     return [f"model.encoder.{option}: {why}" for option, is_used in options.items() if is_used]
 
 
+def _has_dev_set(config: RunConfig) -> bool:
+    data = config.data
+    return data.corpus is not None or data.dev is not None or data.dev_size > 0
+
+
 def _check_dev_set(config: RunConfig) -> list[str]:
     """Return a message for each option that needs a dev set, if there is none."""
-    data = config.data
-    if data.corpus is not None or data.dev is not None or data.dev_size > 0:
+    if _has_dev_set(config):
         return []
     options = ["training.patience", "training.average", "training.metric"]
     options += ["training.direction_patience", "training.save_directions"]
@@ -1020,6 +1045,30 @@ def _check_attended_word(config: RunConfig) -> list[str]:
     why = f"because the {decoder.type} decoder {reason}"
     option = "objective.supervision.word" if config.search.attended_word is None else "search.attended_word"
     return [f'{option}: must be "predicted", {why}; "read" needs one of {supported}']
+
+
+def _check_agent(config: RunConfig) -> list[str]:
+    """Return every reason why an agent cannot decide when the model reads: the model reads ahead."""
+    if not _trains_agent(config):
+        return []
+    model = config.translation
+    needs = []
+    if not model.encoder.reads_forward:
+        needs.append(
+            'an encoder that reads forward: model.encoder.type = "unidirectional", or "stacked" with direction = '
+            '"forward", and without reverse'
+        )
+    if not model.decoder.starts_at_zero or _has_no_attention(config):
+        needs.append('a decoder with attention that starts at zero: model.decoder.bridge = "zero", or type = "cohn"')
+    attention = model.attention
+    if attention is not None and attention.score.reads_ahead:
+        needs.append(f"another score than {attention.score.type}, which reads later words")
+    if attention is not None and attention.features:
+        needs.append("attention without features, which have values for words that have not been read")
+    if config.data.context is not None:
+        needs.append("a source without previous sentences; remove data.context")
+    assert config.objective.sequence is not None
+    return [f"objective.sequence.type: {config.objective.sequence.type} needs {need}" for need in needs]
 
 
 def _check_supervision(config: RunConfig) -> list[str]:

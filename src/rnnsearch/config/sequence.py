@@ -325,6 +325,37 @@ class GreedyActorOptions(CriticConfig):
 
 
 @SEQUENCES.register
+class ReadWriteOptions(SequenceConfig):
+    """A learned policy for simultaneous translation: an agent decides at each step to read a source token or to write a
+    target token (Gu, Neubig, Cho & Li 2017).
+
+    The translation model itself is not trained. The agent is part of the model: `translate --stream` uses it; other
+    translations read the whole source first. Needs an encoder that reads forward and `training.metric = "reward"`.
+    """
+
+    type: Literal["read-write"] = "read-write"
+    samples: Size = 5
+    """Number of generated translations per sentence."""
+    agent_size: Size = 512
+    """Number of hidden units of the agent."""
+    baseline_size: Size = 128
+    """Number of hidden units of the network that predicts the rewards that are still to come."""
+    wait_penalty: NonNegative = 0.025
+    """Penalty of a source token with which `target_wait` tokens have been read in a row (-alpha in the paper); each
+    further one costs twice as much."""
+    target_wait: Size = 5
+    """Number of source tokens that may be read in a row (c* in the paper)."""
+    proportion_penalty: NonNegative = 1.0
+    """Penalty per unit of the average proportion above `target_proportion` (-beta in the paper)."""
+    target_proportion: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5
+    """Average fraction of the source that may have been read when a target token is written (d* in the paper)."""
+    entropy: NonNegative = 0.0
+    """Weight of the entropy of the decisions, which keeps the agent from being certain too early."""
+    moments_decay: Fraction = 0.9
+    """Decay rate per update of the moving mean and variance by which rewards are normalised."""
+
+
+@SEQUENCES.register
 class BeamSearchOptimisationOptions(SequenceConfig):
     """Beam-search optimisation: the reference stays in the beam of a search, by a margin (Wiseman & Rush 2016).
 

@@ -316,9 +316,10 @@ class TrainingConfig(Table):
     """`bf16` computes matrix products in bfloat16; weights stay in fp32."""
     evaluate_every: Size | None = None
     """Number of updates between evaluations on the dev set. Default: once per epoch."""
-    metric: Literal["nll", "bleu", "aer"] = "nll"
-    """Dev score that selects the best weights: lowest NLL, highest BLEU, or lowest alignment error
-    rate of the references. `bleu` needs `dev_bleu`; `aer` needs word alignments of the dev set."""
+    metric: Literal["nll", "bleu", "aer", "reward"] = "nll"
+    """Dev score that selects the best weights: lowest NLL, highest BLEU, lowest alignment error
+    rate of the references, or highest reward of an agent's decisions. `bleu` needs `dev_bleu`; `aer` needs word
+    alignments of the dev set; `reward` is only for a [read and write policy](objectives.md#read-and-write-policy)."""
     dev_bleu: bool = True
     """Translate the dev set (greedily) at each evaluation and report BLEU."""
     patience: Size | None = None

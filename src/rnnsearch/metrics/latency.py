@@ -6,6 +6,14 @@ Torch-free. Tests: tests/metrics/test_latency.py.
 from collections.abc import Sequence
 
 
+def average_proportion(delays: Sequence[int], source_length: int) -> float:
+    """Return the average proportion d = 1 / (|x| |y|) sum_t g(t) (Cho & Esipova 2016), 0 for an empty translation.
+
+    It is 1 if the whole source is read first. The arguments are those of `average_lagging`.
+    """
+    return sum(delays) / (source_length * len(delays)) if delays else 0.0
+
+
 def average_lagging(delays: Sequence[int], source_length: int) -> float:
     """Return the average lagging AL in source words (Ma et al. 2019, eq. 8-9), 0 for an empty translation.
 

@@ -31,13 +31,13 @@ MAX_ORDER = 4
 """Maximum length of the n-grams that BLEU counts."""
 
 
-def smoothed_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Scores:
+def smoothed_bleu(hypotheses: Sequence[str], references: Sequence[str], *, brevity_penalty: bool = True) -> Scores:
     """Return BLEU of each pair with 1 added to matches and totals of n-grams of two or more words (Lin & Och 2004).
 
         BLEU = min(1, e^(1 - r / c)) (prod_n p_n)^(1/4),  p_1 = m_1 / t_1,  p_n = (m_n + 1) / (t_n + 1)
 
     for c words of the hypothesis, r of the reference, m_n matching n-grams (each at most as often as in the reference)
-    of t_n. Words are separated by spaces.
+    of t_n. Words are separated by spaces. `brevity_penalty = False` leaves the first factor out.
     """
     if not hypotheses:
         return np.zeros(0)
@@ -57,7 +57,7 @@ def smoothed_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score
             matches = _matches(grams, hypothesis_rows, reference_rows) + (n > 1)
             totals = np.maximum(length - (n - 1), 0.0) + (n > 1)
             log_precision += np.log(matches / totals) / MAX_ORDER
-        values = np.exp(log_precision + log_brevity)
+        values = np.exp(log_precision + log_brevity * brevity_penalty)
     return np.where(length > 0, values, 0.0)
 
 

@@ -61,6 +61,8 @@ class Auxiliary(nn.Module):
         """The networks of actor-critic training, set by `models/critics.py`, which is above this layer."""
         self.state_critic: nn.Module | None = None
         """The critic of an actor in the decoder, set like `actor_critic`."""
+        self.agent_baseline: nn.Module | None = None
+        """The baseline of an agent that reads and writes, set like `actor_critic`."""
 
 
 class Fertility(nn.Module):

@@ -1,4 +1,4 @@
-"""Critics: the critic of actor-critic training with its delayed copies, and that of an actor in the decoder.
+"""Critics: the critic of actor-critic training with its delayed copies, and those of an actor and of an agent.
 
 `systems/translation.py` (`build`) adds them to `model.auxiliary`. Their parameters are in checkpoints and model folders
 under `auxiliary`, but no translation reads them. Tests: tests/objectives/sequence/test_actor_critic.py and
@@ -17,8 +17,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rnnsearch.config import ModelConfig
-from rnnsearch.config.sequence import ActorCriticOptions, GreedyActorOptions, SequenceConfig
+from rnnsearch.config.sequence import ActorCriticOptions, GreedyActorOptions, ReadWriteOptions, SequenceConfig
 from rnnsearch.data.batch import Stream
+from rnnsearch.models.agent import AgentBaseline
 from rnnsearch.models.cells import GRU
 from rnnsearch.models.layers import Linear, set_role
 from rnnsearch.models.outputs import Output
@@ -127,6 +128,10 @@ def add_critic(
         assert model.auxiliary is not None
         context_size = model.config.decoder.attended_size(model.encoder.annotation_size)
         model.auxiliary.state_critic = StateCritic(model.decoder.state_size + context_size, options.critic_size)
+    elif isinstance(options, ReadWriteOptions):
+        assert model.auxiliary is not None and model.agent is not None
+        baseline = AgentBaseline(model.agent.observation_size, options.baseline_size, options.moments_decay)
+        model.auxiliary.agent_baseline = baseline
 
 
 def actor_critic_networks(model: TranslationModel) -> ActorCriticNetworks:
@@ -143,6 +148,14 @@ def state_critic(model: TranslationModel) -> StateCritic:
     critic = model.auxiliary.state_critic
     assert isinstance(critic, StateCritic)
     return critic
+
+
+def agent_baseline(model: TranslationModel) -> AgentBaseline:
+    """Return the baseline of a model's agent."""
+    assert model.auxiliary is not None
+    baseline = model.auxiliary.agent_baseline
+    assert isinstance(baseline, AgentBaseline)
+    return baseline
 
 
 def trained_critic(model: TranslationModel) -> Critic | StateCritic:

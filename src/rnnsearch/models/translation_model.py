@@ -21,9 +21,10 @@ from torch import Tensor, nn
 
 from rnnsearch.config import ModelConfig, ObjectiveConfig
 from rnnsearch.config.data import ArrayConfig
-from rnnsearch.config.sequence import GreedyActorOptions
+from rnnsearch.config.sequence import GreedyActorOptions, ReadWriteOptions
 from rnnsearch.data.batch import EmbeddingInput, Stream
 from rnnsearch.models.actor import Actor
+from rnnsearch.models.agent import Agent
 from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.auxiliary import Auxiliary
 from rnnsearch.models.batch_rng import BatchRng, dropout, word_dropout
@@ -143,9 +144,19 @@ class TranslationModel(nn.Module):
 
         self.actor: Actor | None = None
         """The network that changes the decoder's state before each step."""
-        if objective is not None and isinstance(objective.sequence, GreedyActorOptions):
-            actor_size = objective.sequence.actor_size
-            self.actor = Actor(actor_size, self.decoder.state_size, context_size, config.embedding)
+        self.agent: Agent | None = None
+        """The network that decides when simultaneous translation reads and writes; no other translation uses it."""
+        if objective is not None:
+            self._add_policies(objective, context_size)
+
+    def _add_policies(self, objective: ObjectiveConfig, context_size: int) -> None:
+        """Create the actor or the agent that an objective trains."""
+        sequence = objective.sequence
+        sizes = (self.decoder.state_size, context_size, self.config.embedding)
+        if isinstance(sequence, GreedyActorOptions):
+            self.actor = Actor(sequence.actor_size, *sizes)
+        elif isinstance(sequence, ReadWriteOptions):
+            self.agent = Agent(sum(sizes), sequence.agent_size)
 
     def make_source_embedding(
         self, source: SourceSize | Mapping[str, SourceSize], characters: CharacterCounts, target: Embedding

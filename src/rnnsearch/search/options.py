@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -44,6 +44,13 @@ CONFIG_FIELDS = (
     "no_repeat_ngram",
 )
 """Fields that a model's `[search]` table sets."""
+
+
+class LengthLimit(NamedTuple):
+    """Maximum length of a translation, without EOS: `max_ratio` times the length of the source plus `max_extra`."""
+
+    max_ratio: float
+    max_extra: int
 
 
 @dataclass(frozen=True)

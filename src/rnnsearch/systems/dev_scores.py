@@ -24,7 +24,7 @@ from rnnsearch.utils.distributed import Processes
 
 NLL = "nll"
 """Name of the metric that every evaluation has."""
-HIGHER_IS_BETTER = {"bleu"}
+HIGHER_IS_BETTER = {"bleu", "reward"}
 """Metrics in which higher scores are better."""
 
 
@@ -102,6 +102,8 @@ class NllEvaluator(DevEvaluator[Model]):
     held_out: DevBatches[Model]
     measures: Mapping[str, Measure[Model] | None]
     """Function per metric; None for a metric that the run does not measure."""
+    policy: Callable[[Model], Mapping[str, float]] | None = None
+    """Function for all metrics of a read and write policy, which replace others of the same names."""
 
     def score(self, model: Model, stop: Callable[[], bool]) -> DevScore | None:
         nll = self.held_out.nll(model, stop)
@@ -110,4 +112,6 @@ class NllEvaluator(DevEvaluator[Model]):
         others: dict[str, float | None] = {}
         for name, measure in self.measures.items():
             others[name] = None if measure is None else measure(model)
+        if self.policy is not None:
+            others |= self.policy(model)
         return DevScore(nll / self.held_out.sentences, nll / self.held_out.tokens, others)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import SearchConfig
+from rnnsearch.config.sequence import ReadWriteOptions
 from rnnsearch.data.batch import Direction
 from rnnsearch.data.batches import make_batch
 from rnnsearch.data.characters import NO_CHARACTERS, WordCharacters
@@ -29,9 +30,12 @@ from rnnsearch.metrics.alignment_error import alignment_error
 from rnnsearch.metrics.scores import corpus_bleu
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.loss import Model, Objective
+from rnnsearch.objectives.sequence.objective import REWARD_SUM
+from rnnsearch.objectives.sequence.read_write import LAGGING_SUM, PROPORTION_SUM, score_decisions
 from rnnsearch.search.decode import decode_all, force_decode_all
 from rnnsearch.search.model_scorer import ModelScorer, fastest_scorer
-from rnnsearch.search.options import SearchOptions
+from rnnsearch.search.options import LengthLimit, SearchOptions
+from rnnsearch.search.read_write import roll_out
 from rnnsearch.search.reattend import copied_attention
 from rnnsearch.systems.dev_scores import DevBatches
 from rnnsearch.systems.system import System
@@ -149,6 +153,42 @@ class Bleu:
         results = decode_all(scorer, sources, options, self.search.batch_sentences, make_batch=dev.system.make_sources)
         texts = dev.gather([dev.target.join(hypotheses[0].ids) for hypotheses in results])
         return corpus_bleu(texts, [pair.target for pair in dev.pairs], self.language)
+
+
+@dataclass(frozen=True)
+class PolicyScores:
+    """Scores of the translations with the more probable decisions of an agent, which reads and writes."""
+
+    dev: DevSet
+    language: str
+    """Target language, which determines BLEU's tokenizer."""
+    options: ReadWriteOptions
+    """Rewards."""
+    search: SearchConfig
+    """Default search options of the run."""
+    has_bleu: bool
+    """True if BLEU is reported."""
+
+    def __call__(self, model: TranslationModel) -> dict[str, float]:
+        """Return the mean reward, average lagging and average proportion, in tokens, and BLEU."""
+        dev = self.dev
+        limit = LengthLimit(self.search.max_ratio, self.search.max_extra)
+        sums = np.zeros(3)
+        texts = []
+        for start in range(0, len(dev.own_indices), self.search.batch_sentences):
+            indices = dev.own_indices[start : start + self.search.batch_sentences]
+            sources = dev.system.make_sources([dev.source_ids[n] for n in indices], model.device)
+            decisions = roll_out(model, sources, limit)
+            references = [dev.target_ids[n] for n in indices]
+            _, statistics = score_decisions(decisions, references, self.options, dev.target.join)
+            sums += [float(statistics[name]) for name in (REWARD_SUM, LAGGING_SUM, PROPORTION_SUM)]
+            texts += [dev.target.join(words) for words in decisions.words()]
+        totals = np.array(dev.processes.sum(*sums.tolist())) / len(dev.pairs)
+        scores = dict(zip(("reward", "lagging", "proportion"), totals.tolist(), strict=True))
+        if self.has_bleu:
+            references_text = [pair.target for pair in dev.pairs]
+            scores["bleu"] = corpus_bleu(dev.gather(texts), references_text, self.language)
+        return scores
 
 
 class AlignmentErrorRate:

@@ -24,7 +24,7 @@ from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import ModelConfig, ObjectiveConfig, RunConfig
 from rnnsearch.config.data import CONTEXT_SUFFIX
 from rnnsearch.config.outputs import AdaptiveOptions, OutputConfig
-from rnnsearch.config.sequence import CriticConfig
+from rnnsearch.config.sequence import CriticConfig, ReadWriteOptions
 from rnnsearch.data.arrays import ArrayIds
 from rnnsearch.data.batch import Stream
 from rnnsearch.data.characters import same_words, word_characters
@@ -34,7 +34,7 @@ from rnnsearch.data.word_classes import exchange_classes, frequency_classes, huf
 from rnnsearch.errors import ConfigError
 from rnnsearch.models.class_outputs import HierarchicalOutput, TreeOutput
 from rnnsearch.models.composition import ComposedEmbedding
-from rnnsearch.models.critics import add_critic, trained_critic
+from rnnsearch.models.critics import add_critic, agent_baseline, trained_critic
 from rnnsearch.models.layers import INITS, generator, initialise
 from rnnsearch.models.multi_source import MultiSourceModel
 from rnnsearch.models.outputs import OutputLayer
@@ -42,7 +42,6 @@ from rnnsearch.models.translation_model import NO_CHARACTERS, CharacterCounts, S
 from rnnsearch.objectives import penalties
 from rnnsearch.objectives.contrast import CONTRASTS
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.objectives.sequence.hypotheses import LengthLimit
 from rnnsearch.objectives.sequence.objective import SEQUENCES, Generation, SequenceObjective
 from rnnsearch.search.candidates import ColumnChooser
 from rnnsearch.search.char_decoding import spell_unknown_words
@@ -50,10 +49,11 @@ from rnnsearch.search.decode import make_several_sources, make_sources
 from rnnsearch.search.ensemble import EnsembleMember, EnsembleScorer
 from rnnsearch.search.late_average import LateAverage
 from rnnsearch.search.model_scorer import FastestScorer, ModelScorer, fastest_scorer
+from rnnsearch.search.options import LengthLimit
 from rnnsearch.search.reattend import copied_attention, posterior_attention
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.systems.dev_scores import Measure, NllEvaluator
-from rnnsearch.systems.dev_set import AlignmentErrorRate, Bleu, DevSet
+from rnnsearch.systems.dev_set import AlignmentErrorRate, Bleu, DevSet, PolicyScores
 from rnnsearch.systems.system import Ability, Matrix, ParameterGroup, SelectedWords, Trainable
 from rnnsearch.text.alignments import Links
 from rnnsearch.text.tokenizer import Tokenizer
@@ -212,12 +212,15 @@ class TranslationSystem(Trainable[TranslationModel]):
     def frozen_parameters(self) -> set[nn.Parameter]:
         """Return the parameters that are not trained: those of `training.transfer.freeze`, and a language model inside.
 
-        With an actor, only it and its critic are trained. With deep fusion, only the readout, the output layer (unless
-        it shares its matrix with the embedding) and the gate are trained.
+        With an actor or an agent, only it and its critic or baseline are trained. With deep fusion, only the readout,
+        the output layer (unless it shares its matrix with the embedding) and the gate are trained.
         """
         frozen = super().frozen_parameters()
         if self.model.actor is not None:
             trained = {*self.model.actor.parameters(), *trained_critic(self.model).parameters()}
+            return frozen | {*self.model.parameters()} - trained
+        if self.model.agent is not None:
+            trained = {*self.model.agent.parameters(), *agent_baseline(self.model).network.parameters()}
             return frozen | {*self.model.parameters()} - trained
         fusion = self.model.language_model
         if fusion is None:
@@ -279,13 +282,18 @@ class TranslationSystem(Trainable[TranslationModel]):
         config = self.config
         dev = DevSet(rows, self, processes, aligner)
         measures: dict[str, Measure[TranslationModel] | None] = {"bleu": None}
-        if config.training.dev_bleu:
+        has_bleu = config.training.dev_bleu
+        policy = None
+        sequence = config.objective.sequence
+        if isinstance(sequence, ReadWriteOptions):
+            policy = PolicyScores(dev, config.data.target, sequence, config.search, has_bleu)
+        elif has_bleu:
             measures["bleu"] = Bleu(dev, config.data.target, config.search)
         if gold is not None:
             measures["aer"] = AlignmentErrorRate(dev, gold, config.aligns_previous_word, config.search.batch_sentences)
         # If batches are limited by tokens, there is no number of sentences.
         batch_sentences = config.training.batch.sentences or 64
-        return NllEvaluator(dev.make_batches(Likelihood(), batch_sentences, device), measures)
+        return NllEvaluator(dev.make_batches(Likelihood(), batch_sentences, device), measures, policy)
 
     def fast_scorer(self, precision: str) -> FastestScorer:
         model = self.model

@@ -36,7 +36,9 @@ from rnnsearch.utils.weights import copy_weights, named_weights
 
 AUXILIARY = "auxiliary."
 """Prefix of the names of parameters that only training reads."""
-REWARD_NETWORKS = tuple(f"{AUXILIARY}{name}." for name in ("actor_critic", "state_critic", "reward_baseline"))
+REWARD_NETWORKS = tuple(
+    f"{AUXILIARY}{name}." for name in ("actor_critic", "state_critic", "reward_baseline", "agent_baseline")
+)
 """Prefixes of the names of critics and baselines, which predict rewards."""
 
 
@@ -128,7 +130,7 @@ def _load_begin_from(system: System[Any], folder: Path) -> str:
         must = f"must be a {' or '.join(kinds)} model, like this one"
         raise ConfigError([f"{path}: {must}; got a {trained.kind} model in {folder}"])
     require_same_arrays(path, system, trained)
-    _require_no_actor(system, trained, folder)
+    _require_no_networks(system, trained, folder)
     if isinstance(system, MultiwaySystem):
         return transfer_languages(system, trained, folder)
     if system.config.training.transfer is not None:
@@ -142,11 +144,13 @@ def _load_begin_from(system: System[Any], folder: Path) -> str:
     return f"warm start from {folder}{copy_inherited(system, _inherited(system, trained), {}, folder)}"
 
 
-def _require_no_actor(system: System[Any], trained: System[Any], folder: Path) -> None:
-    """Raise ConfigError if a trained model has an actor and the new one has none."""
-    if getattr(trained.model, "actor", None) is not None and getattr(system.model, "actor", None) is None:
-        has = 'has an actor (objective.sequence.type = "greedy-actor"), which this run does not have'
-        raise ConfigError([f"training.begin_from: {folder} {has}; begin from the model that the actor was trained on"])
+def _require_no_networks(system: System[Any], trained: System[Any], folder: Path) -> None:
+    """Raise ConfigError if a trained model has an actor or an agent and the new one has none."""
+    for name, objective in (("actor", "greedy-actor"), ("agent", "read-write")):
+        if getattr(trained.model, name, None) is not None and getattr(system.model, name, None) is None:
+            has = f'has an {name} (objective.sequence.type = "{objective}"), which this run does not have'
+            why = f"begin from the model that the {name} was trained on"
+            raise ConfigError([f"training.begin_from: {folder} {has}; {why}"])
 
 
 def _inherited(system: System[Any], trained: System[Any]) -> dict[str, Tensor]:
@@ -170,4 +174,5 @@ def _reward_options(config: RunConfig) -> dict[str, Any]:
     """Return the options that the parameters of critics and baselines depend on."""
     sequence = config.objective.sequence
     options = {} if sequence is None else sequence.model_dump()
-    return {name: options.get(name) for name in ("type", "reward", "baseline", "critic_size")}
+    names = ("type", "reward", "baseline", "critic_size", "baseline_size", "wait_penalty", "target_wait")
+    return {name: options.get(name) for name in (*names, "proportion_penalty", "target_proportion")}

@@ -59,7 +59,7 @@ class PeriodicReporter(Reporter):
         """Report the updates since the last line."""
 
 
-REWARD_KEYS = ("reward", "reward_variance")
+REWARD_KEYS = ("reward", "reward_variance", "quality", "lagging", "proportion")
 """Values of sequence objectives, which vary more than those of a single update show."""
 
 
@@ -202,10 +202,11 @@ def _update_line(row: dict[str, Any]) -> str:
 def _dev_line(row: dict[str, Any]) -> str:
     bleu = f"  BLEU {row['dev_bleu']:.1f}" if row.get("dev_bleu") is not None else ""
     aer = f"  AER {row['dev_aer']:.3f}" if row.get("dev_aer") is not None else ""
+    reward = f"  reward {row['dev_reward']:.3f}  lagging {row['dev_lagging']:.1f}" if "dev_reward" in row else ""
     best = "  best so far" if row["best"] else ""
     return (
         f"dev, epoch {row['epoch']:.2f}: NLL {row['dev_nll']:.2f} per sentence  "
-        f"perplexity {row['dev_perplexity']:.2f}{bleu}{aer}{best}{_direction_scores(row)}"
+        f"perplexity {row['dev_perplexity']:.2f}{bleu}{aer}{reward}{best}{_direction_scores(row)}"
     )
 
 

@@ -1,10 +1,13 @@
 """Simultaneous translation: words are translated while later words of the sentence have not arrived.
 
 A model can do this if its attention decides how many source tokens each target token needs: the window `wait-k` by a
-fixed policy, the normaliser `monotonic` by a learned one. When a source word arrives, the sentence so far is
-translated greedily, as if it ended there, and the tokens that depend only on source tokens that have arrived are final:
-the rest of the sentence cannot change them. A complete sentence therefore has the same tokens as in greedy search over
-the whole vocabulary, unless its tokenization changes with later words.
+fixed policy, the normaliser `monotonic` by a learned one; or if it has an agent, which decides when to read and when to
+write, while the attention is over the source tokens that have been read (`search/read_write.py`).
+
+Without an agent, the sentence so far is translated greedily when a word arrives, as if it ended there, and the tokens
+that depend only on source tokens that have arrived are final: the rest of the sentence cannot change them. A complete
+sentence therefore has the same tokens as in greedy search over the whole vocabulary, unless its tokenization changes
+with later words.
 
 `rnnsearch translate --stream` (`cli/translate_stream.py`) and the server (`serve/simultaneous.py`) use it. Tests:
 tests/test_simultaneous.py.
@@ -18,27 +21,28 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from rnnsearch.config import RunConfig
-from rnnsearch.config.attention import NORMALISERS, AttentionConfig, FeatureOptions, ScoreOptions, WaitOptions
-from rnnsearch.config.cells import BRIDGES
-from rnnsearch.config.decoders import StackOptions
-from rnnsearch.config.encoders import StackedOptions, UnidirectionalOptions
+from rnnsearch.config.attention import NORMALISERS, FeatureOptions, ScoreOptions, WaitOptions
+from rnnsearch.config.sequence import ReadWriteOptions
 from rnnsearch.errors import ModelError
 from rnnsearch.metrics.latency import average_lagging
 from rnnsearch.search.beam import greedy_search
 from rnnsearch.search.constraints import max_lengths
-from rnnsearch.search.hypothesis import Hypothesis
-from rnnsearch.search.options import SearchOptions
+from rnnsearch.search.hypothesis import Hypothesis, make_hypothesis
+from rnnsearch.search.options import LengthLimit, SearchOptions
+from rnnsearch.search.read_write import Interpreter, Progress
+from rnnsearch.search.scorer import Sources
 from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.text.sentences import sentence_spans
 from rnnsearch.text.tokenizer import Segmented
-from rnnsearch.text.vocabulary import SPECIALS
+from rnnsearch.text.vocabulary import EOS, SPECIALS
 from rnnsearch.translator.copies import copied_texts
 from rnnsearch.translator.protection import restored_target
 from rnnsearch.translator.translation import one_line
 from rnnsearch.translator.translator import Translator
-from rnnsearch.utils.tensors import leaves
+from rnnsearch.utils.tensors import leaves, lengths_mask
 
 MAX_SENTENCE_TOKENS = 250
 """Source tokens or words after which a sentence ends: the sentence so far is read again for each word."""
@@ -82,9 +86,8 @@ class SimultaneousTranslator:
         if not isinstance(system, TranslationSystem):
             raise ModelError(f"simultaneous translation needs a single model; got {system.kind}")
         translator.require_one_source("simultaneous translation")
-        attention = system.config.translation.attention
-        problem = _attention_problem(attention)
-        if attention is None or problem is not None:
+        problem = _attention_problem(system.config)
+        if problem is not None:
             raise ModelError(f"simultaneous translation needs {problem}")
         if system.arrays or system.reads_context or system.can("copy") or system.can("choose"):
             raise ModelError("simultaneous translation needs a model that reads only the words of the sentence")
@@ -96,7 +99,13 @@ class SimultaneousTranslator:
         translator.prepare()
         self._translator = translator
         self._options = translator.options(beam=1) if options is None else replace(options, beam=1, n_best=1)
+        attention = system.config.translation.attention
+        assert attention is not None
         self._wait = attention.window.wait if isinstance(attention.window, WaitOptions) else None
+        self._interpreter: Interpreter | None = None
+        if system.model.agent is not None:
+            limit = LengthLimit(self._options.max_ratio, self._options.max_extra)
+            self._interpreter = Interpreter(system.model, limit, self._options.banned)
 
     def translate(
         self, words: Iterable[str], is_complete: bool = True
@@ -129,6 +138,8 @@ class SimultaneousTranslator:
         return done
 
     def _new_sentence(self) -> _ArrivingSentence:
+        if self._interpreter is not None:
+            return _InterpretedSentence(self._translator, self._options, self._interpreter)
         return _ArrivingSentence(self._translator, self._options, self._wait)
 
 
@@ -147,21 +158,21 @@ def reads_no_later_words(config: RunConfig) -> bool:
     model = config.translation
     if config.data.arrays is not None or config.data.context is not None or config.has_several_texts:
         return False
-    match model.encoder:
-        case UnidirectionalOptions(reverse=False) | StackedOptions(direction="forward", reverse=False):
-            is_forward = True
-        case _:
-            is_forward = False
-    starts_empty = isinstance(model.decoder, StackOptions) and not BRIDGES[model.decoder.bridge].passes_source
-    return is_forward and starts_empty and _attention_problem(model.attention) is None
+    reads_forward = model.encoder.reads_forward and model.decoder.starts_at_zero
+    return reads_forward and _attention_problem(config) is None
 
 
-def _attention_problem(attention: AttentionConfig | None) -> str | None:
-    """Return what simultaneous translation needs that an attention does not have, or None if it can be used."""
-    if attention is None or not (attention.window.reads_prefix or NORMALISERS[attention.normaliser].reads_prefix):
+def _attention_problem(config: RunConfig) -> str | None:
+    """Return what simultaneous translation needs that a model does not have, or None if it can be used."""
+    attention = config.translation.attention
+    if attention is None or not (
+        isinstance(config.objective.sequence, ReadWriteOptions)
+        or attention.window.reads_prefix
+        or NORMALISERS[attention.normaliser].reads_prefix
+    ):
         return (
             'a model with model.attention.window = "wait-k" or normaliser = "monotonic", which do not read the whole '
-            "sentence first (presets wait-k-small and monotonic-small)"
+            "sentence first (presets wait-k-small and monotonic-small), or with an agent (preset read-write)"
         )
     components: list[ScoreOptions | FeatureOptions] = [attention.score, *attention.features]
     for component in components:
@@ -225,10 +236,21 @@ class _ArrivingSentence:
             # It has no letters so far, and is its own translation if none follow.
             return self._append(self.source) if is_complete else ""
         source = segmented.translatable
-        scorer = translator.search.scorer
-        batch = translator.system.make_sources([source.spelled_ids], scorer.device)
+        batch = translator.system.make_sources([source.spelled_ids], translator.device)
         [stream] = batch.values()
         self._num_tokens = int(stream.num_words[0])
+        hypothesis = self._continue(batch, is_complete)
+        if hypothesis is None:
+            return ""
+        self._ids = hypothesis.ids
+        self._is_finished = hypothesis.finished
+        targets = translator.postprocessor.target_texts([source], [hypothesis], [{}], beam=1)
+        self._target = restored_target(source, targets[0], translator.target.normalization)
+        return self._write(self._target, is_complete)
+
+    def _continue(self, batch: Sources, is_complete: bool) -> Hypothesis | None:
+        """Return the tokens that are final if the batch has the words so far, or None if there are no further ones."""
+        scorer = self._translator.search.scorer
         max_length = int(max_lengths(batch, self._options)[0])
         options = replace(self._options, prefix=(self._ids,)) if self._ids else self._options
         if not is_complete and self._wait is not None:
@@ -236,15 +258,11 @@ class _ArrivingSentence:
             max_length = min(max_length, self._num_tokens - self._wait + 1)
             options = replace(options, max_ratio=0.0, max_extra=max(0, max_length))
         if len(self._ids) >= max_length:
-            return ""
+            return None
         [[hypothesis]] = greedy_search(scorer, batch, options)
         if not is_complete:
             hypothesis = _first_tokens(hypothesis, max(len(self._ids), self._num_final_tokens(hypothesis)))
-        self._ids = hypothesis.ids
-        self._is_finished = hypothesis.finished
-        targets = translator.postprocessor.target_texts([source], [hypothesis], [{}], beam=1)
-        self._target = restored_target(source, targets[0], translator.target.normalization)
-        return self._write(self._target, is_complete)
+        return hypothesis
 
     def _num_final_tokens(self, hypothesis: Hypothesis) -> int:
         """Return the number of scored tokens that depend only on source tokens that have arrived."""
@@ -273,6 +291,58 @@ class _ArrivingSentence:
         self._text += piece
         self._delays += [self._num_words] * (len(self._text.split()) - len(self._delays))
         return piece
+
+
+class _InterpretedSentence(_ArrivingSentence):
+    """A sentence whose tokens an agent reads and writes."""
+
+    def __init__(self, translator: Translator, options: SearchOptions, interpreter: Interpreter) -> None:
+        """Start an empty sentence."""
+        super().__init__(translator, options, wait=None)
+        self._interpreter = interpreter
+        self._progress: Progress | None = None
+        # Of the tokens, including EOS.
+        self._tokens: list[int] = []
+        self._scores: list[float] = []
+        self._weights: list[NDArray[np.float32]] = []  # [source tokens at that time]
+
+    @torch.inference_mode()
+    def _continue(self, batch: Sources, is_complete: bool) -> Hypothesis | None:
+        interpreter = self._interpreter
+        memories = interpreter.model.encode(batch)
+        [(name, memory)] = memories.items()
+        num_words = batch[name].num_words
+        if not is_complete:
+            # The end token may turn out to be another word.
+            memory = memory._replace(mask=memory.mask & lengths_mask(num_words, memory.mask.shape[1]))
+            memories = {name: memory}
+        available = memory.mask.sum(1)
+        progress = self._progress or interpreter.start(memories)
+        if is_complete:
+            # The agent may have decided to read a token that does not follow.
+            progress = progress._replace(num_read=torch.minimum(progress.num_read, available))
+        while not self._is_finished and bool(progress.num_read <= available):
+            step = interpreter.observe(progress, memories, num_words)
+            has_read_all = (progress.num_read >= available) & is_complete
+            if has_read_all & step.is_full:
+                break
+            writes = step.writes(has_read_all)
+            progress = interpreter.advance(progress, step, writes)
+            if writes:
+                self._tokens.append(int(step.candidate))
+                self._scores.append(float(step.log_prob))
+                self._weights.append(memory.to_source(step.alpha)[0].float().cpu().numpy())
+                self._is_finished = self._tokens[-1] == EOS
+        self._progress = progress
+        return self._hypothesis(name, memory.mask.shape[1]) if self._tokens else None
+
+    def _hypothesis(self, source: str, num_positions: int) -> Hypothesis:
+        weights = np.zeros((len(self._tokens), num_positions), np.float32)
+        for row, values in zip(weights, self._weights, strict=True):
+            row[: len(values)] = values[:num_positions]
+        scores = np.array(self._scores, np.float32)
+        tokens = np.array(self._tokens)
+        return make_hypothesis(tokens, scores, {source: weights}, self._is_finished, self._options.ranking)
 
 
 def _first_tokens(hypothesis: Hypothesis, count: int) -> Hypothesis:

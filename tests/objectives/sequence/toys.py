@@ -8,8 +8,9 @@ import torch
 
 from rnnsearch.models.translation_model import Memories, TranslationModel
 from rnnsearch.objectives.likelihood import Likelihood
-from rnnsearch.objectives.sequence.hypotheses import Hypotheses, LengthLimit
+from rnnsearch.objectives.sequence.hypotheses import Hypotheses
 from rnnsearch.objectives.sequence.objective import Generation
+from rnnsearch.search.options import LengthLimit
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
 WORDS = (4, 5, 6)

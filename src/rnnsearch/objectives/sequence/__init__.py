@@ -10,5 +10,6 @@ from rnnsearch.objectives.sequence import actor_critic as actor_critic  # these 
 from rnnsearch.objectives.sequence import beam_optimisation as beam_optimisation
 from rnnsearch.objectives.sequence import greedy_actor as greedy_actor
 from rnnsearch.objectives.sequence import policy_gradient as policy_gradient
+from rnnsearch.objectives.sequence import read_write as read_write
 from rnnsearch.objectives.sequence import reinforce as reinforce
 from rnnsearch.objectives.sequence import scheduled_sampling as scheduled_sampling

@@ -29,7 +29,7 @@ from rnnsearch.search.constraints import NEVER_PRODUCED, max_lengths
 from rnnsearch.search.decode import search_variant
 from rnnsearch.search.hypothesis import Hypothesis
 from rnnsearch.search.model_scorer import ModelScorer, fastest_scorer
-from rnnsearch.search.options import SearchOptions
+from rnnsearch.search.options import LengthLimit, SearchOptions
 from rnnsearch.search.sampling import Sampling
 from rnnsearch.search.scorer import Scorer
 from rnnsearch.text.vocabulary import EOS, PAD
@@ -39,13 +39,6 @@ MAX_LENGTH_GROUPS = 5
 """Maximum number of groups of hypotheses that the decoder runs over one after the other."""
 MIN_GROUP_ROWS = 64
 """Minimum number of hypotheses per group; fewer do not fill a matrix product."""
-
-
-class LengthLimit(NamedTuple):
-    """Maximum length of a translation, without EOS: `max_ratio` times the length of the source plus `max_extra`."""
-
-    max_ratio: float
-    max_extra: int
 
 
 class Hypotheses(NamedTuple):

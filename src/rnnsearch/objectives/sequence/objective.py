@@ -24,8 +24,9 @@ from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.loss import Loss, Objective
-from rnnsearch.objectives.sequence.hypotheses import Hypotheses, LengthLimit, reference_words
+from rnnsearch.objectives.sequence.hypotheses import Hypotheses, reference_words
 from rnnsearch.objectives.sequence.rewards import REWARDS, Detokenize, Rewards
+from rnnsearch.search.options import LengthLimit
 
 NUM_REWARDS = "reward.count"
 REWARD_SUM = "reward.sum"
@@ -122,11 +123,7 @@ class RewardObjective(GenerationObjective):
 
     def report(self, statistics: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the mean reward and its variance over all generated translations of an update."""
-        if NUM_REWARDS not in statistics:
-            return {}
-        mean = statistics[REWARD_SUM] / statistics[NUM_REWARDS]
-        variance = statistics[REWARD_SQUARES] / statistics[NUM_REWARDS] - mean.square()
-        return {"reward": mean, "reward_variance": variance.clamp_min(0.0)}
+        return reward_report(statistics)
 
     def close(self) -> None:
         self.reward.close()
@@ -159,6 +156,22 @@ def reward_statistics(rewards: Tensor) -> dict[str, Tensor]:
         REWARD_SQUARES: rewards.square().sum(),
         NUM_REWARDS: rewards.new_tensor(float(rewards.numel())),
     }
+
+
+def reward_report(statistics: Mapping[str, Tensor], means: Mapping[str, str] = {}) -> dict[str, Tensor]:
+    """Return the mean and variance of rewards, and the means of other sums over the same translations.
+
+    Args:
+        statistics: Sums from `reward_statistics`; without them, the result is empty.
+        means: Names of the sums, by the names of their means.
+    """
+    if NUM_REWARDS not in statistics:
+        return {}
+    count = statistics[NUM_REWARDS]
+    mean = statistics[REWARD_SUM] / count
+    variance = statistics[REWARD_SQUARES] / count - mean.square()
+    others = {name: statistics[key] / count for name, key in means.items()}
+    return {"reward": mean, "reward_variance": variance.clamp_min(0.0), **others}
 
 
 def critic_statistics(loss: Tensor, count: int) -> dict[str, Tensor]:
