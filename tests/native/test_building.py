@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 import time
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -168,6 +169,15 @@ print(library.status())
 """
 
 
+def copying_zig(folder):
+    """Return a folder for PYTHONPATH with a `ziglang` that copies the engine for browsers instead of compiling it."""
+    (folder / "ziglang").mkdir(parents=True)
+    (folder / "ziglang" / "__init__.py").touch()
+    copy = f"import shutil, sys\nshutil.copy({str(building.web_engine_path())!r}, sys.argv[-1])\n"
+    (folder / "ziglang" / "__main__.py").write_text(copy)
+    return folder
+
+
 def test_wheel_has_native_code_without_a_compiler(tmp_path):
     compiler = building.find_compiler()
     variant = library.chosen_variant()
@@ -179,12 +189,16 @@ def test_wheel_has_native_code_without_a_compiler(tmp_path):
     copying_compiler = create_program(tmp_path / "c++")
     copying_compiler.write_text(f'#!/bin/sh\nfor target; do :; done\ncp {shlex.quote(str(compiled))} "$target"\n')
     build_environment = {**os.environ, "PYTHON": sys.executable, building.SWITCH: chosen, "CXX": str(copying_compiler)}
+    if building.find_zig():
+        build_environment["PYTHONPATH"] = str(copying_zig(tmp_path / "zig"))
     make_wheel = [ROOT / "scripts" / "wheel.sh", tmp_path / "dist", "--no-build-isolation"]
     subprocess.run(make_wheel, env=build_environment, check=True)
     (wheel,) = (tmp_path / "dist").iterdir()
     assert wheel.name.startswith("rnnsearch-")
     assert "-py3-none-" in wheel.name
     assert "-any" not in wheel.name
+    has_engine = any(name.endswith(f"/built/{building.web_file_name()}") for name in zipfile.ZipFile(wheel).namelist())
+    assert has_engine == bool(building.find_zig())
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     pip += ["--no-deps", "--no-index", "--no-compile"]
     subprocess.run([*pip, "--target", tmp_path / "site", wheel], check=True)
