@@ -31,7 +31,9 @@ if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
 fi
 
 echo "== environment: installing $1 into .venv (constraints.txt)"
-.venv/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt -e "$1"
+.venv/bin/python -m pip --disable-pip-version-check install --quiet --no-compile -c constraints.txt -e "$1"
+# On all cores, where pip would use one. Some packages contain files for other versions of Python, which fail.
+.venv/bin/python -m compileall -q -j 0 .venv/lib >/dev/null 2>&1 || true
 
 # Compiled now rather than at first use. rnnsearch works without it.
 echo "== environment: $(.venv/bin/python -m rnnsearch.ops.native.library || echo "no native code")"
