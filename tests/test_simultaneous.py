@@ -11,7 +11,11 @@ from rnnsearch.search.read_write import roll_out
 from rnnsearch.systems.ensemble import EnsembleSystem
 from rnnsearch.text.vocabulary import EOS, UNK
 from rnnsearch.translator import simultaneous
-from rnnsearch.translator.simultaneous import SimultaneousTranslation, SimultaneousTranslator
+from rnnsearch.translator.simultaneous import (
+    SimultaneousTranslation,
+    SimultaneousTranslator,
+    reads_no_later_words,
+)
 from rnnsearch.translator.translator import Translator
 from tests.untrained import BAHDANAU, OTHER_FAMILIES, untrained, with_context
 
@@ -131,6 +135,11 @@ def test_agent_takes_the_decisions_of_training(model, text_type, search):
         assert text_type == "bpe" or sentence.delays == tuple(delays.values())
         has_waited = has_waited or len({*decisions.delays()[0]}) > 1
     assert has_waited
+
+
+def test_config_shows_that_an_agent_can_translate_simultaneously():
+    assert reads_no_later_words(with_agent().system.config)
+    assert not reads_no_later_words(untrained(GLOBAL).config)
 
 
 def test_agent_that_reads_first_translates_like_greedy_search():

@@ -6,6 +6,8 @@ import sys
 import pytest
 
 import rnnsearch
+from rnnsearch.engine import file
+from rnnsearch.export.engine_file import export
 from rnnsearch.systems.folder import save_system
 from rnnsearch.text.vocabulary import UNK
 from rnnsearch.translator.simultaneous import SimultaneousTranslator
@@ -37,6 +39,17 @@ def test_model_with_an_agent_streams(tmp_path):
     words = SimultaneousTranslator(rnnsearch.load(tmp_path / "model")).translate(TEXTS[0].split())
     assert result.code == 0 and result.lines == ["".join(words)]
     assert result.err.startswith("average lagging: ")
+
+
+def test_exported_model_has_its_agent_but_not_the_baseline(tmp_path):
+    save_system(tmp_path / "model", with_agent().system)
+    export(tmp_path / "model", tmp_path / "model.rnn", "fp32")
+    expected = run("translate", tmp_path / "model", "--stream", stdin=TEXTS[0])
+    assert run("translate", tmp_path / "model.rnn", "--stream", stdin=TEXTS[0]).lines == expected.lines
+    with file.open_file(tmp_path / "model.rnn") as (_, arrays, *_):
+        names = [*arrays.weights, *arrays.vectors]
+    assert any(name.startswith("agent.") for name in names)
+    assert not any(name.startswith("auxiliary.") for name in names)
 
 
 def test_monotonic_model_streams(tmp_path):

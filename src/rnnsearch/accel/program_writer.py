@@ -136,7 +136,10 @@ def load_arrays(model: TranslationModel, weights: Mapping[str, Array], stored: R
 
 
 def named_arrays(model: TranslationModel) -> dict[str, Tensor]:
-    """Return a model's parameters by name, where embeddings and output layer have the engine's names."""
+    """Return a model's parameters by name, where embeddings and output layer have the engine's names.
+
+    Parameters that only training reads are left out.
+    """
     assert isinstance(model.output, Output) and isinstance(model.source_embedding, Embedding)
     tables = (model.source_embedding.weight, model.target_embedding.weight)
     weight: Tensor = model.output.weight
@@ -144,8 +147,11 @@ def named_arrays(model: TranslationModel) -> dict[str, Tensor]:
         weight = torch.cat([weight, model.output.lexical], dim=1)
     arrays: dict[str, Tensor] = dict(zip(TABLES, tables, strict=True))
     arrays |= {"output": weight, "output.bias": model.output.bias}
-    renamed = {id(parameter) for parameter in (*tables, *model.output.parameters())}
-    arrays |= {name: parameter for name, parameter in model.named_parameters() if id(parameter) not in renamed}
+    others = [*tables, *model.output.parameters()]
+    if model.auxiliary is not None:
+        others += model.auxiliary.parameters()
+    excluded = {id(parameter) for parameter in others}
+    arrays |= {name: parameter for name, parameter in model.named_parameters() if id(parameter) not in excluded}
     return {name: array.detach() for name, array in arrays.items()}
 
 
