@@ -56,17 +56,20 @@ def readouts(model, batch):
     return model.unroll(previous, memory).readout, stack(steps, 1)
 
 
-def config_with(choices, **wanted):
-    """Yield the combinations with this decoder (`decoder`) or this cell of the encoder (`cell`)."""
-    for config in choices["whole"].values():
+def configs_with(choices, **wanted):
+    """Return the combinations with this decoder (`decoder`) or this cell of the encoder (`cell`)."""
+    configs = []
+    for config in choices["system"].values():
         model = config.model
         if {"decoder": model.decoder.type, "cell": model.encoder.cell}.items() >= wanted.items():
-            yield config
+            configs.append(config)
+    assert configs
+    return configs
 
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_derived_decoder_runs_its_own_step(name, choices, make, batch, monkeypatch):
-    for config in config_with(choices, decoder=name):
+    for config in configs_with(choices, decoder=name):
         with monkeypatch.context() as patch:
             patch.setitem(registry._IMPLEMENTATIONS, DECODERS[name].component, turned_round(DECODERS[name]))
             derived = make(config).double()
@@ -79,7 +82,7 @@ def test_derived_decoder_runs_its_own_step(name, choices, make, batch, monkeypat
 
 @pytest.mark.parametrize("name", CELLS)
 def test_derived_cell_runs_its_own_step(name, choices, make, batch, monkeypatch):
-    config = next(config_with(choices, cell=name))
+    config = configs_with(choices, cell=name)[0]
     with monkeypatch.context() as patch:
         patch.setitem(registry._IMPLEMENTATIONS, CELLS[name].component, halved(CELLS[name]))
         derived = make(config).double()
