@@ -19,25 +19,33 @@ export PYTHON
 # Tests start hundreds of processes, which would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test stress torture bench wheel format constraints
+.PHONY: demo test types lint layers collection stress torture bench wheel format constraints
 .DELETE_ON_ERROR:
 
 demo: .venv/.installed
 	@$(BIN)/rnnsearch demo --pair $(PAIR)
 
 test: .venv/.installed-dev
-	@echo "== ruff check"
-	@$(BIN)/ruff check
-	@echo "== ruff format --check"
-	@$(BIN)/ruff format --check
-	@echo "== mypy"
-	@$(BIN)/mypy
-	@echo "== lint-imports (layers)"
-	@$(BIN)/lint-imports --no-logo
+	@echo "== ruff, mypy, lint-imports (layers), collection of the tests"
+	@$(MAKE) --no-print-directory --jobs 2 types lint layers collection
 	@echo "== pytest"
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -rs --durations 30 --ignore tests/page
 	@echo "== pytest, in a browser"
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -rs tests/page
+
+types: .venv/.installed-dev
+	@$(BIN)/mypy
+
+lint: .venv/.installed-dev
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+
+layers: .venv/.installed-dev
+	@$(BIN)/lint-imports --no-logo
+
+# Errors of collection are printed early, and the tests are compiled once, not by each worker.
+collection: .venv/.installed-dev
+	@$(BIN)/python -m pytest --collect-only >.venv/collected.txt || { cat .venv/collected.txt; exit 1; }
 
 stress: .venv/.installed-dev
 	@$(BIN)/python -m tests.stress.kills
