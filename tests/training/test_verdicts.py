@@ -65,6 +65,10 @@ def test_no_convergence_before_the_rate_is_lowered(scores, expected):
     assert verdict.startswith(expected)
 
 
+def test_no_verdict_on_the_nll_of_a_frozen_model():
+    assert verdicts([{**row, "dev_reward": 0.5} for row in rows([4.0, 4.0, 4.0, 4.0])], {}, "dev set") == []
+
+
 def test_no_verdict_with_too_few_evaluations():
     assert verdicts(rows([4.0, 3.0]), {}, "dev set") == []
     assert verdicts([], {}, "dev set") == []

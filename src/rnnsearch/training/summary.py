@@ -228,7 +228,9 @@ def verdicts(
         early: True if the learning rate has yet to be lowered (see `Schedule.awaits_decay`).
     """
     rows = [row for row in history if "averaged" not in row and math.isfinite(row["dev_nll_per_word"])]
-    sentences = [_dev_score_verdict(rows, early)] if len(rows) >= MIN_EVALUATIONS else []
+    # With a reward, only an agent is trained, and the NLL is that of a frozen model.
+    has_verdict = len(rows) >= MIN_EVALUATIONS and "dev_reward" not in rows[-1]
+    sentences = [_dev_score_verdict(rows, early)] if has_verdict else []
     for language, fraction in unknown.items():
         if fraction > NOTABLE_UNKNOWN:
             sentences.append(f'{fraction:.0%} of the {text} in {language} are unknown words: use text.type = "bpe"')
