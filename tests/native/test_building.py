@@ -77,7 +77,7 @@ def test_command_lines_per_system(system, ending, pic, as_needed, zig_target, mo
 
 
 def without_optimisation(flags):
-    """Return flags with `-O0`, which needs a third of the time; Zig would then insert checks that need its runtime."""
+    """Return flags with `-O0`, which takes half of the time of `-O1`, and without the checks that Zig then inserts."""
     return (*("-O0" if flag == "-O3" else flag for flag in flags), "-fno-sanitize=undefined")
 
 
