@@ -110,8 +110,8 @@ class CriticConfig(RewardConfig):
     critic_size: Size = 256
     """Size of the critic's layers and embeddings."""
     critic_updates: Count = 1000
-    """Number of updates at the start that train only the critic."""
-    critic_learning_rate: Positive = 1.0
+    """Number of updates at the start that train only the critic; an untrained critic destroys the model."""
+    critic_learning_rate: Positive = 10.0
     """Factor of the learning rate for the critic."""
 
 
@@ -299,10 +299,12 @@ class ActorCriticOptions(CriticConfig):
     of the translation, and the others 0."""
     lambda_c: NonNegative = 1e-3
     """Weight of the variance of the critic's values, whose penalty lowers values of tokens that are rarely sampled."""
-    gamma_theta: Annotated[float, Field(gt=0.0, le=1.0)] = 1e-3
-    """Rate per update at which the delayed copy of the model approaches the model."""
-    gamma_phi: Annotated[float, Field(gt=0.0, le=1.0)] = 1e-3
-    """Rate per update at which the target critic approaches the critic."""
+    gamma_theta: Annotated[float, Field(gt=0.0, le=1.0)] = 0.02
+    """Rate per update at which the delayed copy of the model approaches the model. Its samples are those whose reward
+    is reported."""
+    gamma_phi: Annotated[float, Field(gt=0.0, le=1.0)] = 0.02
+    """Rate per update at which the target critic approaches the critic. 1 / rate must be far below `critic_updates`:
+    values move from each token to the one before at this rate."""
 
 
 @SEQUENCES.register
@@ -318,7 +320,7 @@ class GreedyActorOptions(CriticConfig):
     """Number of hidden units of the actor."""
     samples: Size = 4
     """Number of generated translations per sentence with noise in the actions, in addition to one without."""
-    sigma: Positive = 0.1
+    sigma: Positive = 0.3
     """Standard deviation of the noise."""
     tau: Positive = 0.1
     """Temperature of the critic-aware weights: a lower value trusts the critic only where its error is smallest."""

@@ -20,6 +20,8 @@ from rnnsearch.objectives.sequence.actor_critic import (
     actor_losses,
     critic_losses,
     shaped_rewards,
+    token_logits,
+    token_probs,
 )
 from rnnsearch.objectives.sequence.rewards import SentenceBleu
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
@@ -307,3 +309,53 @@ def test_shaped_rewards_sum_to_the_reward():
     assert with_end[3:] == [0.0, 0.0]
     assert shaped_rewards(scores, [3, 1]) == [*with_end[:3], 0.0]
     assert shaped_rewards([np.array([0.3])], [1]) == [0.3]
+
+
+def expected_actor_gradient(model, batch, critic):
+    """Return the mean of the actor's gradient over all translations of one sentence, for the values of a critic."""
+    hypotheses = hypotheses_of(all_translations())
+    positions = hypotheses.positions()
+    with torch.no_grad():
+        log_probs = differentiable_log_probs(model, hypotheses, model.encode(batch.sources))
+        values = critic(batch.target, hypotheses.previous, positions)
+    token_weights = log_probs.exp()[hypotheses.mask.nonzero()[:, 0]]
+    expected = (token_probs(token_logits(model, hypotheses, batch, positions)) * values).sum(1)
+    return torch.cat([g.flatten() for g in gradients((token_weights * expected).sum(), actor_parameters(model))])
+
+
+def expected_reward(model, batch, reference):
+    """Return the expected reward of one sentence."""
+    translations = all_translations()
+    log_probs = differentiable_log_probs(model, hypotheses_of(translations), model.encode(batch.sources))
+    rewards = torch.tensor([bleu(tokens, reference) for tokens in translations], dtype=torch.float64)
+    return (log_probs.exp() * rewards).sum()
+
+
+def test_learned_critic_is_close_to_the_exact_gradient_and_raises_the_reward(actor, pairs):
+    """The first tokens get values only if the target critic follows the critic in time: the rates are the defaults."""
+    options = ActorCriticOptions(samples=8, critic_updates=100, shaping=False)
+    method = ActorCritic(options, Likelihood(), GENERATION)
+    critic = actor_critic_networks(actor).critic
+    rows = [one_sentence(pairs, n) for n in range(2)]
+
+    def rewards():
+        return [expected_reward(actor, row, reference) for row, reference in zip(rows, REFERENCES, strict=True)]
+
+    before = rewards()
+    groups = [{"params": [*critic.parameters()], "lr": 0.01}, {"params": actor_parameters(actor), "lr": 0.01}]
+    optimiser = torch.optim.Adam(groups)
+    for update in range(1, 121):
+        if update == 101:
+            for row, reward in zip(rows, before, strict=True):
+                exact = gradients(reward, actor_parameters(actor))
+                exact = torch.cat([gradient.flatten() for gradient in exact])
+                result = expected_actor_gradient(actor, row, critic)
+                cosine = float(torch.nn.functional.cosine_similarity(exact, result, dim=0))
+                assert cosine > 0.5
+        method.before_update(update, 0.0)
+        optimiser.zero_grad()
+        total, statistics = method.sequence_loss(actor, pairs, update)
+        total.backward()
+        optimiser.step()
+        method.after_update(actor, statistics)
+    assert float(torch.stack(rewards()).detach().sum()) > float(torch.stack(before).detach().sum()) + 0.2

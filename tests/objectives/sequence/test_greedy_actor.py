@@ -102,7 +102,7 @@ def test_first_rollout_has_no_noise_and_noise_depends_on_the_source(batches):
 
 
 def test_gradient_is_that_of_the_weighted_critic(model, batches):
-    """The actor gets the gradient of - sum_k w_k C(z_k), the critic that of its mean squared error."""
+    """The actor gets the gradient of - sum_k w_k C(z_k), the critic that of its mean squared centred error."""
     batch = batches([0, 1])
     method = objective(tau=0.4)
     total, statistics = method.sequence_loss(model, batch, 3)
@@ -110,7 +110,8 @@ def test_gradient_is_that_of_the_weighted_critic(model, batches):
     rolled = rollouts(model, batch, copies=3, sigma=0.3)
     values = state_critic(model)(rolled.inputs, rolled.hypotheses.mask).view(2, 3)
     rewards = torch.from_numpy(method.start_rewards(rolled.hypotheses, batch)()).view(2, 3)
-    errors = (values - rewards).square()
+    errors = values - rewards
+    errors = (errors - errors.mean(1, keepdim=True)).square()
     unnormalised = (-errors / 0.4).exp().detach()
     weights = unnormalised / unnormalised.sum(1, keepdim=True)
     actor = [*model.actor.parameters()]
@@ -152,6 +153,47 @@ def test_actor_raises_the_values_of_its_critic(model, batches):
         method.sequence_loss(model, batch, update)[0].backward()
         optimiser.step()
     assert value() > before
+
+
+def test_only_differences_between_translations_of_a_sentence_count(model, batches, monkeypatch):
+    """A higher reward of all translations of a sentence says nothing about actions."""
+    batch = batches([0, 1])
+    method = objective(samples=3)
+    parameters = [*model.actor.parameters(), *state_critic(model).parameters()]
+    expected = gradients(method.sequence_loss(model, batch, 1)[0], parameters)
+    start = method.start_rewards
+
+    def start_higher_rewards(*args):
+        wait = start(*args)
+        return lambda: wait() + np.repeat([0.3, 5.0], 4)
+
+    monkeypatch.setattr(method, "start_rewards", start_higher_rewards)
+    for result, gradient in zip(gradients(method.sequence_loss(model, batch, 1)[0], parameters), expected, strict=True):
+        torch.testing.assert_close(result, gradient)
+
+
+def test_training_raises_the_mean_reward_around_the_actions(model, batches):
+    batch = batches([0, 1, 2])
+    method = objective(samples=12, critic_updates=60)
+
+    def reward():
+        rolled = rollouts(model, batch, copies=65, sigma=0.3)
+        return float(method.start_rewards(rolled.hypotheses, batch)().mean())
+
+    torch.nn.init.zeros_(model.actor.action.weight)
+    torch.nn.init.zeros_(model.actor.action.bias)
+    before = reward()
+    groups = [
+        {"params": [*state_critic(model).parameters()], "lr": 0.02},
+        {"params": [*model.actor.parameters()], "lr": 0.001},
+    ]
+    optimiser = torch.optim.Adam(groups)
+    for update in range(1, 121):
+        method.before_update(update, 0.0)
+        optimiser.zero_grad()
+        method.sequence_loss(model, batch, update)[0].backward()
+        optimiser.step()
+    assert reward() > before + 0.05
 
 
 def test_splitting_a_batch_changes_nothing(model, batches):

@@ -46,12 +46,17 @@ class Rollouts(NamedTuple):
 class GreedyActor(CriticObjective):
     """Deterministic policy gradient with critic-aware weights (Gu, Cho & Li 2017, section 3.2).
 
-        actor:  - sum_k w_k C(z_k),  w_k in proportion to exp(-(C(z_k) - R_k)^2 / tau),  with a gradient in z_k only
-        critic: (1 / K) sum_k (C(z_k) - R_k)^2
+        actor:  - sum_k w_k C(z_k),  w_k in proportion to exp(-d_k^2 / tau),  with a gradient in z_k only
+        critic: (1 / K) sum_k d_k^2
+        d_k = e_k - (1 / K) sum_j e_j,  e_k = C(z_k) - R_k
 
     z_k are the states and contexts of a greedy translation whose reward is R_k, with the actor's actions; the words are
     constants. The first translation of a sentence has no noise, the others have noise in their actions, which shows
     the critic how changes of the states affect the reward. Where the critic is wrong, the actor does not follow it.
+
+    In the paper, d_k is e_k. Rewards vary more between sentences than between translations of one sentence, and such a
+    critic learns which sentences are easy; its gradient then leads away from what raises their rewards. Centred errors
+    train it for the differences that actions make.
     """
 
     def sequence_loss(self, model: TranslationModel, batch: Batch, seed: int) -> tuple[Tensor, dict[str, Tensor]]:
@@ -64,7 +69,8 @@ class GreedyActor(CriticObjective):
         inputs = rollouts.inputs.detach().requires_grad_()
         values = state_critic(model)(inputs, rollouts.hypotheses.mask)  # [N]
         rewards = torch.from_numpy(start()).to(values)  # [N]
-        errors = (values - rewards).square().view(-1, K)
+        errors = (values - rewards).view(-1, K)
+        errors = (errors - errors.mean(1, keepdim=True)).square()
         total = errors.sum() / K
         if self.trains_actor:
             weights = torch.softmax(-errors.detach() / self.options.tau, dim=1)  # [B, K]
