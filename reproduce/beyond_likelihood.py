@@ -64,7 +64,7 @@ METHODS: dict[str, dict[str, Any] | None] = {
     "mrt": {"type": "mrt"},
     "self-critical": {"type": "reinforce", "baseline": {"type": "self-critical"}},
     "mixer": {"type": "mixer"},
-    "actor-critic": {"type": "actor-critic"},
+    "actor-critic": {"type": "actor-critic", "critic_updates": 4000},
     "bso": {"type": "bso", "epochs_per_beam": 0.1},
 }
 """Table `[objective.sequence]` by the name of the method."""
@@ -79,7 +79,7 @@ def parse_arguments() -> argparse.Namespace:
     add_data_options(parser, corpus="multi30k-en-de")
     parser.add_argument("--preset", default="demo", help="preset of the base model")
     parser.add_argument("--base-epochs", type=float, default=12, help="epochs of the base model")
-    parser.add_argument("--updates", type=int, default=2_000, help="updates of each method")
+    parser.add_argument("--updates", type=int, default=2_000, help="updates of each method (without a critic's)")
     parser.add_argument("--samples", type=int, help="generated translations per sentence; default: that of the method")
     parser.add_argument("--learning-rate", type=float, default=1e-4, help="learning rate of each method")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], help="seeds of the methods")
@@ -105,10 +105,12 @@ def base_tables(args: argparse.Namespace) -> dict[str, Any]:
 def method_tables(args: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
     """Return the tables of a method that begins from the base model."""
     tables = base_tables(args)
+    sequence = METHODS[name]
+    critic_updates = 0 if sequence is None else sequence.get("critic_updates", 0)
     tables["training"] = {
         "begin_from": str(args.output / BASE),
         "seed": seed,
-        "max_updates": args.updates,
+        "max_updates": critic_updates + args.updates,
         "max_epochs": "unset",
         "max_minutes": "unset",
         "evaluate_every": max(1, args.updates // 5),
@@ -119,7 +121,6 @@ def method_tables(args: argparse.Namespace, name: str, seed: int) -> dict[str, A
         "dev_bleu": True,
         "average": 0,
     }
-    sequence = METHODS[name]
     if sequence is not None:
         has_samples = args.samples is not None and name in ("mrt", "self-critical")
         tables["objective"] = {"sequence": {**sequence, **({"samples": args.samples} if has_samples else {})}}
