@@ -124,12 +124,13 @@ def test_text_is_complete_on_ctrl_enter_and_when_the_field_is_left(app):
 
 def test_only_the_sentence_that_is_being_typed_is_sent(app):
     app.page.click("#source")
-    type_text(app, f"{app.sentence} A dog ", f"{app.translation} ")
+    type_text(app, f"{app.sentence} A dog ", f"{app.translation} Ein")
     sent = []
     app.page.on("request", lambda request: sent.append((request.url, request.post_data_json)))
     type_text(app, "sees two ", f"{app.translation} Ein Hund sieht")
     texts = [body["text"] for url, body in sent if url.endswith("/v1/simultaneous")]
     assert texts and all(text.startswith("A dog ") for text in texts)
+    assert len(set(texts)) == len(texts)  # no request for each character
     type_text(app, "small birds.", f"{app.translation} {app.other_translation}")
     app.wait_until_translated()
     assert app.page.inner_text("#sentence-position") == "Sentence 1 of 2"

@@ -17,6 +17,7 @@ const HINT = byPointer(
 let isOn = true;
 let isRunning = false;
 let latest = { text: "", sentences: [] }; // the translation so far, as {source, start, end, text, complete, best}
+let requested = null; // the words of the last request; null if it must be sent again
 let displayed = { source: "", text: "" };
 
 /** Return the number of characters that two texts have in common at the start. */
@@ -66,14 +67,15 @@ export async function translateWords() {
   if (isRunning) return;
   isRunning = true;
   try {
-    let text = null;
-    while (state.growing && text !== completeWords($("source").value)) {
-      text = completeWords($("source").value);
+    while (state.growing && requested !== completeWords($("source").value)) {
+      const text = completeWords($("source").value);
+      requested = text;
       const before = latest;
       const sentences = await translate(text, false);
       if (state.growing && latest === before) show(text, sentences);
     }
   } catch (error) {
+    requested = null;
     status.showError(error, translateWords);
   } finally {
     isRunning = false;
@@ -129,6 +131,7 @@ function renderLag() {
 
 /** Keep the sentences of an answer. */
 function onAnswer() {
+  requested = null;
   const entries = answeredSentences().filter(({ best }) => best.length);
   latest = {
     text: state.text,
@@ -144,6 +147,7 @@ function onTarget() {
 
 function onModel() {
   state.growing = false;
+  requested = null;
   latest = { text: "", sentences: [] };
   $("simultaneous-tools").hidden = !state.model.simultaneous;
   renderLag();
@@ -154,6 +158,7 @@ function toggle() {
   isOn = !isOn;
   $("simultaneous").setAttribute("aria-pressed", String(isOn));
   state.growing = false;
+  requested = null;
   if (!isOn) emit("not-simultaneous");
 }
 
