@@ -142,6 +142,12 @@ def test_config_shows_that_an_agent_can_translate_simultaneously():
     assert not reads_no_later_words(untrained(GLOBAL).config)
 
 
+def test_agent_rejects_constraints_of_the_search():
+    translator = with_agent()
+    with pytest.raises(ModelError, match="with an agent needs a search without min_length, no_repeat_ngram and banned"):
+        SimultaneousTranslator(translator, translator.options(no_repeat_ngram=2))
+
+
 def test_agent_that_reads_first_translates_like_greedy_search():
     translator = with_agent()
     translator.system.model.agent.write.bias.data.fill_(-50.0)

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from rnnsearch.errors import ModelError
 from rnnsearch.serve.limits import ServeError
+from rnnsearch.serve.output_size import TEXT_ONLY
 from rnnsearch.serve.schemas import ModelInfo
 from rnnsearch.serve.served_model import BatchOptions, LastStep, RequestOptions, ServedModel, Translations
 from rnnsearch.text.languages import language_name
@@ -63,6 +64,9 @@ class PivotModel:
         # All translations of the beam, of which those with equal texts are added up.
         whole_beam = search.beam if self._n_best > 1 else options.search.n_best
         second_options = options._replace(previous=(), search=options.search._replace(n_best=whole_beam))
+        if self._n_best > 1:
+            # Most of them are not in the response, whose size is compared with the limit when it is made.
+            second_options = second_options._replace(fields=TEXT_ONLY)
         second_prefixes = _repeated(prefixes, intermediates)
         second_grammars = _repeated(grammars, intermediates)
         translations = await self._second.translate(texts, second_options, second_prefixes, second_grammars)
@@ -92,7 +96,8 @@ class PivotModel:
         """Return the n best translations of each sentence into the third language."""
         search = options.search
         beam = None if search.beam is None else max(search.beam, n_best)
-        options = options._replace(search=search._replace(n_best=n_best, beam=beam))
+        # None of the other fields of these translations is in a response.
+        options = options._replace(search=search._replace(n_best=n_best, beam=beam), fields=TEXT_ONLY)
         return await self._first.translate(sentences, options, None, grammars, documents)
 
 

@@ -120,7 +120,7 @@ class ServedModel:
         self.last_used = time.monotonic()
         self._settings = settings
         self._long_texts = long_texts
-        self._simultaneous: SimultaneousTranslator | None = None
+        self._simultaneous: SimultaneousTranslator | ModelError | None = None
         workers = None
         # On a GPU, one thread launches all kernels anyway.
         if translator.device.type == "cpu":
@@ -356,7 +356,9 @@ class ServedModel:
             try:
                 self._simultaneous = await self.call(SimultaneousTranslator, num_tokens=0, client=client)
             except ModelError as error:
-                raise ServeError(400, str(error)) from None
+                self._simultaneous = error
+        if isinstance(self._simultaneous, ModelError):
+            raise ServeError(400, str(self._simultaneous))
         return self._simultaneous
 
     def _check_length(self, text: str, num_tokens: int) -> None:

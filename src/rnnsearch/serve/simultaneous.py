@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 
 from rnnsearch.serve.limits import ServeError
-from rnnsearch.serve.schemas import SimultaneousSentence
+from rnnsearch.serve.schemas import ModelInfo, SimultaneousSentence
 from rnnsearch.serve.served_model import ServedModel
 from rnnsearch.translator.simultaneous import SimultaneousTranslator, word_parts
 
@@ -37,6 +37,8 @@ class ArrivingText:
         self._translator = translator
         self._text = text
         self._is_complete = is_complete
+        self.last_seconds = 0.0
+        """Processor time of the last call of `advance`."""
         self._pieces: list[str] = []
         self._steps = self._translate_lines()
 
@@ -50,7 +52,8 @@ class ArrivingText:
         start_time = time.thread_time()
         for piece in self._steps:
             self._pieces.append(piece)
-            if time.thread_time() - start_time > CALL_SECONDS:
+            self.last_seconds = time.thread_time() - start_time
+            if self.last_seconds > CALL_SECONDS:
                 return True
         return False
 
@@ -86,24 +89,36 @@ class ArrivingText:
             line_start += len(line) + 1
 
 
+def check_text(info: ModelInfo, text: str) -> None:
+    """Check a request before its model is loaded.
+
+    Raises:
+        ServeError: With status 400 for a direction through a third language, 413 for a long text.
+    """
+    if info.pivot is not None:
+        raise ServeError(400, f"simultaneous translation needs one model; {info.name} translates with two")
+    if len(text) > MAX_TEXT_CHARACTERS:
+        must = f"the text must have at most {MAX_TEXT_CHARACTERS:,} characters in simultaneous translation"
+        raise ServeError(413, f"{must}; got {len(text):,}")
+
+
 async def translate_arriving(model: ServedModel, text: str, is_complete: bool, client: str) -> ArrivingText:
     """Return the translation of a text of which some words have arrived.
 
     Args:
         model: The model.
-        text: The text.
+        text: The text, see `check_text`.
         is_complete: False if the text may go on.
         client: Identity of the client.
 
     Raises:
-        ServeError: With status 400 if the model reads whole sentences, 413 for a long text, and as in `Batcher.submit`.
+        ServeError: With status 400 if the model reads whole sentences, and as in `Batcher.submit`.
         DataError: For text that is not valid Unicode.
     """
-    if len(text) > MAX_TEXT_CHARACTERS:
-        must = f"the text must have at most {MAX_TEXT_CHARACTERS:,} characters in simultaneous translation"
-        raise ServeError(413, f"{must}; got {len(text):,}")
     arriving = ArrivingText(await model.simultaneous(client), text, is_complete)
-    num_tokens = model.batcher.tokens_in(CALL_SECONDS)
-    while await model.call(lambda _: arriving.advance(), num_tokens, client):
-        pass
+    is_unfinished = True
+    while is_unfinished:
+        # A word late in a long sentence takes longer than a call should, and so will the next one.
+        num_tokens = model.batcher.tokens_in(max(CALL_SECONDS, arriving.last_seconds))
+        is_unfinished = await model.call(lambda _: arriving.advance(), num_tokens, client)
     return arriving

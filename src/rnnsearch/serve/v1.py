@@ -55,7 +55,7 @@ from rnnsearch.serve.schemas import (
 )
 from rnnsearch.serve.served_model import BatchOptions, RequestOptions, ServedModel, Translations
 from rnnsearch.serve.service import Service, UseService, client_address, public_address
-from rnnsearch.serve.simultaneous import translate_arriving
+from rnnsearch.serve.simultaneous import check_text, translate_arriving
 from rnnsearch.serve.texts import require_line, require_one_sentence
 from rnnsearch.serve.translation_service import AUTO, Direction, TextResult, TranslationTask
 from rnnsearch.text.alignments import word_spans
@@ -391,9 +391,9 @@ async def simultaneous(request: Request, body: SimultaneousRequest, service: Use
     """
     service.check_request(request, [body.text])
     info = service.registry.find(body.model, body.source, body.target)
+    check_text(info, body.text)
     async with service.registry.lease(info) as model:
-        if not isinstance(model, ServedModel):
-            raise ServeError(400, f"simultaneous translation needs one model; {info.name} translates with two")
+        assert isinstance(model, ServedModel), "`check_text` rejects pivots"
         work = translate_arriving(model, body.text, body.complete, client_address(request))
         arriving = await service.run(request, work)
     return SimultaneousResponse(

@@ -104,6 +104,11 @@ class SimultaneousTranslator:
         self._wait = attention.window.wait if isinstance(attention.window, WaitOptions) else None
         self._interpreter: Interpreter | None = None
         if system.model.agent is not None:
+            if not self._options.unconstrained:
+                raise ModelError(
+                    "simultaneous translation with an agent needs a search without min_length, no_repeat_ngram and "
+                    "banned phrases"
+                )
             limit = LengthLimit(self._options.max_ratio, self._options.max_extra)
             self._interpreter = Interpreter(system.model, limit, self._options.banned)
 
