@@ -11,9 +11,9 @@ A document is a chapter. Every 13th chapter is in the dev set, and the one after
 - source and target streams: another one over the translation of the previous verse
 - hierarchical: four previous verses, one vector each (Sordoni et al. 2015), and an attention over them
 
-Output: SEED/table.md (test BLEU and chrF, and the difference from the first system with a paired bootstrap test),
-runs.md (the means over seeds, with a bootstrap over seeds and sentences), the translations, and one model folder per
-system. An interrupted run resumes where it stopped.
+Output in the folder of the corpus: SEED/table.md (test BLEU and chrF, and the difference from the first system with a
+paired bootstrap test), runs.md (the means over seeds, with a bootstrap over seeds and sentences), the translations, and
+one model folder per system. An interrupted run resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def translate_chapters(documents: Sequence[Sequence[str]], folder: Path, sources
 def main() -> None:
     """Train and score all systems and write the tables."""
     args = parse_arguments()
-    args.output = args.output.absolute()
+    args.output = args.output.absolute() / args.corpus
     corpus = find(args.corpus)
     text = args.output / "text"
     if not all((text / f"{part}.{corpus.target}").is_file() for part in PARTS):

@@ -413,10 +413,11 @@ def test_documents_are_translated_in_context(script, output, monkeypatch):
     systems = ["no context", "source and target streams"]
     settings = [*TINY, "training.average=0", "text.vocabulary=300", "model.decoder.maxout=6"]
     script("documents", "--seeds", "1", "2", "--systems", *systems, "--set", *settings)
-    text = (output / "text" / "test.grc").read_text(encoding="utf-8")
+    folder = output / "bible-grc-en"
+    text = (folder / "text" / "test.grc").read_text(encoding="utf-8")
     assert text == "".join("".join(f"{verse.source}\n" for verse in chapters[n]) + "\n" for n in (1, 14))
-    assert len(read_json(output / "2" / f"{systems[1]}.json")["translations"]) == 8
-    table = (output / "runs.md").read_text(encoding="utf-8").splitlines()
+    assert len(read_json(folder / "2" / f"{systems[1]}.json")["translations"]) == 8
+    table = (folder / "runs.md").read_text(encoding="utf-8").splitlines()
     assert [row.split(" | ")[0] for row in table[2:]] == [f"| {name}" for name in systems]
     assert table[2].count(",") == 1  # the BLEU of two runs
 

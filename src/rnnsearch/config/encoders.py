@@ -255,8 +255,8 @@ class HierarchicalOptions(EncoderConfig):
 
 
 class SourceCharactersConfig(Options):
-    """`[model.source_characters]`: embeddings of source words, or with `[model.characters]` of the words that a
-    language model reads, composed from characters, so that words outside the vocabulary can be read. Only for
+    """Word embeddings composed from characters, so that words outside the vocabulary can be read: those of source words
+    (`[model.source_characters]`), or of the words that a language model reads (`[model.characters]`). Only for
     `text.type = "words"`.
     """
 

@@ -346,7 +346,7 @@ class ReadWriteOptions(SequenceConfig):
     """Penalty of a source token with which `target_wait` tokens have been read in a row (-alpha in the paper); each
     further one costs twice as much."""
     target_wait: Size = 5
-    """Number of source tokens that may be read in a row (c* in the paper)."""
+    """Number of source tokens read in a row at which the penalty begins (c* in the paper)."""
     proportion_penalty: NonNegative = 1.0
     """Penalty per unit of the average proportion above `target_proportion` (-beta in the paper)."""
     target_proportion: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5
@@ -354,7 +354,7 @@ class ReadWriteOptions(SequenceConfig):
     entropy: NonNegative = 0.0
     """Weight of the entropy of the decisions, which keeps the agent from being certain too early."""
     moments_decay: Fraction = 0.9
-    """Decay rate per update of the moving mean and variance by which rewards are normalised."""
+    """Decay rate per update of the moving mean and variance by which advantages are normalised."""
 
 
 @SEQUENCES.register

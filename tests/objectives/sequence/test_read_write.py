@@ -190,8 +190,8 @@ def test_alternate_decisions_are_the_wait_k_schedule(batches, k, seed):
         assert delays == [min(t + k, length) for t in range(len(delays))]
 
 
-@pytest.mark.parametrize("decay", [None, 0.9])
-def test_gradient_is_that_of_the_expected_reward(model, batches, monkeypatch, decay):
+@pytest.mark.parametrize("normalises", [False, True])
+def test_gradient_is_that_of_the_expected_reward(model, batches, monkeypatch, normalises):
     """The mean over all decisions of one sentence, by enumeration; normalised advantages divide it by a constant."""
     batch = batches([0])
     method = objective(samples=1)
@@ -200,7 +200,7 @@ def test_gradient_is_that_of_the_expected_reward(model, batches, monkeypatch, de
         decisions = roll_out(model, batch.sources, LIMIT, 1, forced(actions))
         paths[tuple(decisions.writes[0][decisions.is_free[0]].tolist())] = decisions
     baseline, scale = agent_baseline(model), 1.0
-    if decay is not None:
+    if normalises:
         baseline.update(torch.tensor(0.3), torch.tensor(0.25))
         scale = 1 / np.sqrt(0.25 - 0.3**2 + EPSILON)
     agent = [*model.agent.parameters()]
