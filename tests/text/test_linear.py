@@ -733,7 +733,7 @@ EXEMPT = {
         metrics.reranking.NBestLists""",
     "in tests/stress: bombs.py, engine_files.py and folders.py measure files of models and stores": """
         accel.program_writer.load_arrays align.aligner.Aligner bulk.encoding.from_bytes bulk.encoding.from_json
-        data.corpora.catalog.read_tatoeba_rows
+        data.corpora.catalog.read_chapters data.corpora.catalog.read_tatoeba_rows
         bulk.jobs.Done bulk.jobs.read_manifest bulk.stores.FolderStore bulk.stores.Store bulk.stores.UrlStore
         data.corpora.bible.read_verses data.id_store.ParallelIds engine.file.read_header
         engine.recurrent.RecurrentModel engine.rnnsearch.RNNsearchModel engine.stored.read_array

@@ -49,7 +49,11 @@ OBJECTIVES = {
         }
     },
     "actor-critic": {"objective": {"sequence": ACTOR_CRITIC}},
-    "greedy actor": {"objective": {"sequence": GREEDY_ACTOR}, "training": {"begin_from": "first"}},
+    # Its dev NLL may rise, so both runs must choose the best weights among the same ones.
+    "greedy actor": {
+        "objective": {"sequence": GREEDY_ACTOR},
+        "training": {"begin_from": "first", "evaluate_every": 1},
+    },
     "beam search": {
         "objective": {"sequence": {"type": "bso", "beam": 3, "epochs_per_beam": 0.1, "cost": "bleu"}},
         "search": {"length_penalty": 0.0, "stop": "top"},
