@@ -30,6 +30,7 @@ from tests.objectives.sequence.toys import (
     MAX_WORDS,
     WORDS,
     all_translations,
+    assert_splitting_changes_nothing,
     differentiable_log_probs,
     hypotheses_of,
     restrict_vocabulary,
@@ -277,19 +278,7 @@ def test_copies_start_equal_and_follow_at_their_rates(actor):
 def test_splitting_a_batch_changes_nothing(actor, pairs, update):
     method = objective(samples=3, lambda_c=0.1, likelihood=0.2)
     method.before_update(update, 0.0)
-    whole = method(actor, pairs, BatchRng(7))
-    halves = []
-    for n, half in enumerate(pairs.split()):
-        rng = BatchRng(7)
-        rng.select_rows([n], 2)
-        halves.append(method(actor, half, rng))
-    parameters = [p for p in actor.parameters() if p.requires_grad]
-    for result, expected in zip(
-        gradients(halves[0].total + halves[1].total, parameters), gradients(whole.total, parameters), strict=True
-    ):
-        torch.testing.assert_close(result, expected)
-    for name, value in whole.statistics.items():
-        torch.testing.assert_close(halves[0].statistics[name] + halves[1].statistics[name], value)
+    assert_splitting_changes_nothing(method, actor, pairs)
 
 
 def test_without_shaping_the_last_token_gets_the_whole_reward(pairs):

@@ -16,7 +16,7 @@ from rnnsearch.search.model_scorer import ModelScorer
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 from tests.objectives.sequence.test_policy_gradient import gradients
-from tests.objectives.sequence.toys import GENERATION
+from tests.objectives.sequence.toys import GENERATION, assert_splitting_changes_nothing
 
 
 def objective(beam: int = 3, **options) -> BeamSearchOptimisation:
@@ -136,21 +136,8 @@ def test_loss_is_0_if_and_only_if_search_keeps_the_reference_by_a_margin(make, b
 
 @pytest.mark.parametrize("cost", ["constant", "bleu"])
 def test_splitting_a_batch_changes_nothing(make, batches, cost):
-    model = make(seed=3)
-    batch = batches([0, 1, 2])
     bso = objective(3, cost=cost, likelihood=0.2)
-    whole = bso(model, batch, BatchRng(7))
-    halves = []
-    for half, rows in zip(batch.split(), ([0], [1, 2]), strict=True):
-        rng = BatchRng(7)
-        rng.select_rows(rows, 3)
-        halves.append(bso(model, half, rng))
-    for result, expected in zip(
-        gradients(model, halves[0].total + halves[1].total), gradients(model, whole.total), strict=True
-    ):
-        torch.testing.assert_close(result, expected)
-    for name, value in whole.statistics.items():
-        torch.testing.assert_close(halves[0].statistics[name] + halves[1].statistics[name], value)
+    whole, _ = assert_splitting_changes_nothing(bso, make(seed=3), batches([0, 1, 2]))
     sentences = float(whole.statistics["margin.sentences"])
     assert float(bso.report(whole.statistics)["violations"]) == whole.statistics["margin.violations"] / sentences
 

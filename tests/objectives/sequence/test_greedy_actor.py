@@ -16,7 +16,7 @@ from rnnsearch.search.constraints import max_lengths
 from rnnsearch.search.model_scorer import ModelScorer, fastest_scorer
 from rnnsearch.search.options import SearchOptions
 from rnnsearch.text.vocabulary import BOS, EOS
-from tests.objectives.sequence.toys import GENERATION, restrict_vocabulary
+from tests.objectives.sequence.toys import GENERATION, assert_splitting_changes_nothing, restrict_vocabulary
 
 
 @pytest.fixture
@@ -197,23 +197,9 @@ def test_training_raises_the_mean_reward_around_the_actions(model, batches):
 
 
 def test_splitting_a_batch_changes_nothing(model, batches):
-    batch = batches([0, 1, 2])
     method = objective(likelihood=0.2)
     method.before_update(1, 0.0)
-    whole = method(model, batch, BatchRng(7))
-    halves = []
-    first, second = batch.split()
-    for half, rows in ((first, [0]), (second, [1, 2])):
-        rng = BatchRng(7)
-        rng.select_rows(rows, 3)
-        halves.append(method(model, half, rng))
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    for result, expected in zip(
-        gradients(halves[0].total + halves[1].total, parameters), gradients(whole.total, parameters), strict=True
-    ):
-        torch.testing.assert_close(result, expected)
-    for name, value in whole.statistics.items():
-        torch.testing.assert_close(halves[0].statistics[name] + halves[1].statistics[name], value)
+    assert_splitting_changes_nothing(method, model, batches([0, 1, 2]))
 
 
 def test_native_search_refuses_an_actor(model, batches):

@@ -18,6 +18,7 @@ from rnnsearch.text.vocabulary import EOS
 from tests.objectives.sequence.toys import (
     GENERATION,
     all_translations,
+    assert_splitting_changes_nothing,
     differentiable_log_probs,
     hypotheses_of,
     restrict_vocabulary,
@@ -90,23 +91,9 @@ def test_samples_follow_the_distribution_of_the_model(make, batches):
 
 @pytest.mark.parametrize("candidates", ["samples", "n-best"])
 def test_splitting_a_batch_changes_nothing(make, batches, candidates):
-    model = restrict_vocabulary(make())
-    batch = batches([0, 1, 2])
     options = MinimumRiskOptions(samples=5, alpha=0.5, candidates=candidates, likelihood=0.3)
     objective = MinimumRisk(options, Likelihood(), GENERATION)
-    whole = objective(model, batch, BatchRng(7))
-    halves = []
-    first, second = batch.split()
-    for half, rows in ((first, [0]), (second, [1, 2])):
-        rng = BatchRng(7)
-        rng.select_rows(rows, 3)
-        halves.append(objective(model, half, rng))
-    for result, expected in zip(
-        gradients(model, halves[0].total + halves[1].total), gradients(model, whole.total), strict=True
-    ):
-        torch.testing.assert_close(result, expected)
-    for name, value in whole.statistics.items():
-        torch.testing.assert_close(halves[0].statistics[name] + halves[1].statistics[name], value)
+    assert_splitting_changes_nothing(objective, restrict_vocabulary(make()), batches([0, 1, 2]))
 
 
 def test_likelihood_weight_adds_the_loss_of_the_references(make, batches):

@@ -12,7 +12,6 @@ from rnnsearch.config import ModelConfig, ObjectiveConfig
 from rnnsearch.config.sequence import ReadWriteOptions
 from rnnsearch.metrics.sentence_scores import smoothed_bleu
 from rnnsearch.models.agent import EPSILON
-from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.critics import agent_baseline
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.sequence import read_write
@@ -25,7 +24,7 @@ from rnnsearch.search.read_write import Interpreter, roll_out
 from rnnsearch.systems.translation import build
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 from tests.objectives.conftest import SOURCES, TARGETS
-from tests.objectives.sequence.toys import GENERATION, restrict_vocabulary
+from tests.objectives.sequence.toys import GENERATION, assert_splitting_changes_nothing, restrict_vocabulary
 
 LIMIT = GENERATION.limit
 READ, WRITE = 1.0, 0.0  # random numbers with which an agent always reads or writes
@@ -283,21 +282,7 @@ def test_agent_learns_to_read_less_when_waiting_costs_more(model, batches):
 
 
 def test_splitting_a_batch_changes_nothing(model, batches):
-    batch = batches([0, 1, 2])
-    method = objective()
-    whole = method(model, batch, BatchRng(7))
-    halves = []
-    for half, rows in zip(batch.split(), ([0], [1, 2]), strict=True):
-        rng = BatchRng(7)
-        rng.select_rows(rows, 3)
-        halves.append(method(model, half, rng))
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    for result, expected in zip(
-        gradients(halves[0].total + halves[1].total, parameters), gradients(whole.total, parameters), strict=True
-    ):
-        torch.testing.assert_close(result, expected)
-    for name, value in whole.statistics.items():
-        torch.testing.assert_close(halves[0].statistics[name] + halves[1].statistics[name], value)
+    assert_splitting_changes_nothing(objective(), model, batches([0, 1, 2]))
 
 
 def test_banned_tokens_are_not_written(model, batches):

@@ -20,6 +20,7 @@ from rnnsearch.text.vocabulary import EOS
 from tests.objectives.sequence.toys import (
     GENERATION,
     all_translations,
+    assert_splitting_changes_nothing,
     differentiable_log_probs,
     hypotheses_of,
     restrict_vocabulary,
@@ -188,21 +189,11 @@ def test_mixer_has_a_gradient_before_the_first_update(make, batches, epochs):
 @pytest.mark.parametrize("baseline", BASELINES)
 def test_splitting_a_batch_changes_nothing(make, batches, baseline, method):
     model = make_reinforced(make, baseline, method)
-    batch = batches([0, 1, 2])
     objective = SequenceReinforce(options_of(baseline, samples=3, likelihood=0.3), Likelihood(), GENERATION)
     if method == "mixer":
         objective = Mixer(options_of(baseline, MixerOptions, samples=3, step=2), Likelihood(), GENERATION)
         objective.before_update(1, 0.0)
-    whole = objective(model, batch, BatchRng(7))
-    halves = []
-    for half, rows in zip(batch.split(), ([0], [1, 2]), strict=True):
-        rng = BatchRng(7)
-        rng.select_rows(rows, 3)
-        halves.append(objective(model, half, rng))
-    torch.testing.assert_close(gradient(model, halves[0].total + halves[1].total), gradient(model, whole.total))
-    assert whole.statistics.keys() == halves[0].statistics.keys()
-    for name, value in whole.statistics.items():
-        torch.testing.assert_close(halves[0].statistics[name] + halves[1].statistics[name], value)
+    assert_splitting_changes_nothing(objective, model, batches([0, 1, 2]))
 
 
 def test_average_baseline_is_the_decayed_mean_of_the_rewards(make):

@@ -6,8 +6,11 @@ from itertools import product
 
 import torch
 
+from rnnsearch.data.batches import Batch
+from rnnsearch.models.batch_rng import BatchRng
 from rnnsearch.models.translation_model import Memories, TranslationModel
 from rnnsearch.objectives.likelihood import Likelihood
+from rnnsearch.objectives.loss import Loss, Objective
 from rnnsearch.objectives.sequence.hypotheses import Hypotheses
 from rnnsearch.objectives.sequence.objective import Generation
 from rnnsearch.search.options import LengthLimit
@@ -53,3 +56,28 @@ def differentiable_log_probs(model: TranslationModel, hypotheses: Hypotheses, me
 
 def likelihood() -> Likelihood:
     return Likelihood()
+
+
+def assert_splitting_changes_nothing(
+    objective: Objective[TranslationModel], model: TranslationModel, batch: Batch
+) -> tuple[Loss, list[Loss]]:
+    """Check that the halves of a batch have the statistics and gradients of the whole; return the losses of both."""
+    whole = objective(model, batch, BatchRng(7))
+    halves = []
+    num_rows = len(batch.target.ids)
+    start = 0
+    for half in batch.split():
+        end = start + len(half.target.ids)
+        rng = BatchRng(7)
+        rng.select_rows(list(range(start, end)), num_rows)
+        halves.append(objective(model, half, rng))
+        start = end
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    expected = torch.autograd.grad(whole.total, parameters, materialize_grads=True, retain_graph=True)
+    total = halves[0].total + halves[1].total
+    for result, gradient in zip(torch.autograd.grad(total, parameters, materialize_grads=True), expected, strict=True):
+        torch.testing.assert_close(result, gradient)
+    assert whole.statistics.keys() == halves[0].statistics.keys()
+    for name, value in whole.statistics.items():
+        torch.testing.assert_close(halves[0].statistics[name] + halves[1].statistics[name], value)
+    return whole, halves
