@@ -69,10 +69,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a model that has learned a small regular language."""
-    folder = tmp_path_factory.mktemp("page")
+    return train_model(tmp_path_factory.mktemp("page"), RUN_FILE)
+
+
+def train_model(folder: Path, run_file: str) -> Path:
+    """Train a model on sentences of a subject, a verb and an object, and return its folder."""
     lines = [f"{s} {v} {o}\t{t} {w} {p}\n" for (s, t), (v, w), (o, p) in product(SUBJECTS, VERBS, OBJECTS)]
     (folder / "train.tsv").write_text("".join(lines), encoding="utf-8")
-    (folder / "run.toml").write_text(RUN_FILE, encoding="utf-8")
+    (folder / "run.toml").write_text(run_file, encoding="utf-8")
     command = [sys.executable, "-m", "rnnsearch", "train", str(folder / "run.toml")]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert result.returncode == 0, result.stderr

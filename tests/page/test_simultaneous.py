@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
-from itertools import pairwise, product
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.page.conftest import OBJECTS, SUBJECTS, VERBS, App, OpenApp, Server
+from tests.page.conftest import App, OpenApp, Server, train_model
 
 RUN_FILE = """
 preset = "wait-k-small"
@@ -44,13 +42,7 @@ schedule = { warmup = 10 }
 def served(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Iterator[Server]:
     """Serve a wait-k model and an ordinary one."""
     folder = tmp_path_factory.mktemp("wait-k")
-    lines = [f"{s} {v} {o}\t{t} {w} {p}\n" for (s, t), (v, w), (o, p) in product(SUBJECTS, VERBS, OBJECTS)]
-    (folder / "train.tsv").write_text("".join(lines), encoding="utf-8")
-    (folder / "run.toml").write_text(RUN_FILE, encoding="utf-8")
-    command = [sys.executable, "-m", "rnnsearch", "train", str(folder / "run.toml")]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert result.returncode == 0, result.stderr
-    wait_k = (folder / "model").rename(folder / "wait-k")
+    wait_k = train_model(folder, RUN_FILE).rename(folder / "wait-k")
     server = Server(wait_k, folder / "log", str(model))
     yield server
     server.stop()
