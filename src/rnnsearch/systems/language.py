@@ -36,7 +36,8 @@ from rnnsearch.search.hypothesis import SentenceError
 from rnnsearch.search.model_scorer import FastestScorer, LanguageScorer, native_dtype, torch_scorer
 from rnnsearch.search.results import NAN_MESSAGE
 from rnnsearch.search.scorer import Scorer, Sources
-from rnnsearch.systems.dev_scores import DevBatches, NllEvaluator
+from rnnsearch.systems.dev_scores import NllEvaluator
+from rnnsearch.systems.dev_set import make_dev_batches
 from rnnsearch.systems.system import Ability, Trainable
 from rnnsearch.systems.translation import assign_output_classes, require_valid_cutoffs
 from rnnsearch.text.alignments import Links
@@ -145,15 +146,18 @@ class LanguageSystem(Trainable[LanguageModel]):
         order = sorted(range(len(ids)), key=lambda n: len(ids[n]))
         # If batches are limited by tokens, there is no number of sentences.
         batch_sentences = self.config.training.batch.sentences or 64
-        starts = range(0, len(order), batch_sentences)
-        batches = []
-        for indices in processes.shard([order[start : start + batch_sentences] for start in starts]):
-            rows_of_batch = [(*contexts[n], ids[n]) for n in indices]
-            batches.append(make_batch(rows_of_batch, indices, self.direction, self.spellings))
-        num_tokens = sum(len(sentence) + 1 for sentence in ids)
-        return NllEvaluator(
-            DevBatches(LanguageModelLikelihood(), batches, len(ids), num_tokens, device, processes), {"bleu": None}
+        streams = [(*context, target) for context, target in zip(contexts, ids, strict=True)]
+        batches = make_dev_batches(
+            LanguageModelLikelihood(),
+            streams,
+            order,
+            batch_sentences,
+            self.direction,
+            device,
+            processes,
+            self.spellings,
         )
+        return NllEvaluator(batches, {"bleu": None})
 
     def fast_scorer(self, precision: str) -> FastestScorer:
         kind = native_dtype(self.device, precision)
