@@ -20,7 +20,7 @@ from rnnsearch.serve.served_model import BatchOptions, LastStep, RequestOptions,
 from rnnsearch.text.languages import language_name
 from rnnsearch.text.markup.protected import ProtectedType
 from rnnsearch.text.terms import Glossary
-from rnnsearch.translator.pivot import Intermediate, combine, weighted
+from rnnsearch.translator.pivot import Intermediate, combine, num_continuations, weighted
 from rnnsearch.translator.translation import one_line
 
 Value = TypeVar("Value")
@@ -61,9 +61,8 @@ class PivotModel:
         intermediates = [weighted(n_best) for n_best in n_best_lists]
         texts = [one_line(one.translation.text) for some in intermediates for one in some]
         search = self._second.translator.options(options.search.beam, options.search.n_best)
-        # All translations of the beam, of which those with equal texts are added up.
-        whole_beam = search.beam if self._n_best > 1 else options.search.n_best
-        second_options = options._replace(previous=(), search=options.search._replace(n_best=whole_beam))
+        count = num_continuations(search, self._n_best)
+        second_options = options._replace(previous=(), search=options.search._replace(n_best=count))
         if self._n_best > 1:
             # Most of them are not in the response, whose size is compared with the limit when it is made.
             second_options = second_options._replace(fields=TEXT_ONLY)

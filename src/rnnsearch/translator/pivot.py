@@ -237,11 +237,9 @@ class PivotTranslator:
         rows: list[Segmented] = []
         for source, some in zip(sources, intermediates, strict=True):
             rows += self._segment_intermediates(source, [one.translation for one in some])
-        # All translations of the beam, of which those with equal texts are added up.
-        whole_beam = options.beam if self._first_options.n_best > 1 and options.variant is None else options.n_best
-        return combine(
-            intermediates, second.n_best(rows, replace(options, n_best=whole_beam), batch_sentences), options
-        )
+        count = num_continuations(options, self._first_options.n_best)
+        translations = second.n_best(rows, replace(options, n_best=count), batch_sentences)
+        return combine(intermediates, translations, options)
 
     def by_consensus(
         self, translations: Sequence[Translation], options: SearchOptions, utility: Utility = "chrf"
@@ -308,6 +306,18 @@ def _combined(pairs: Sequence[tuple[Intermediate, Translation]], options: Search
         gain = options.ranking.score(conditional, length) - options.ranking.score(best.log_prob, length)
         results.append(_through(one.translation, best, best.score + gain, log_prob))
     return sorted(results, key=lambda translation: (not translation.finished, -translation.score))
+
+
+def num_continuations(options: SearchOptions, num_intermediates: int) -> int:
+    """Return the number of translations to search for from each intermediate translation, for `combine`.
+
+    With several intermediate translations, it is the whole beam, in which those with equal texts are added up.
+
+    Args:
+        options: Search options of the second model.
+        num_intermediates: Maximum number of intermediate translations per sentence.
+    """
+    return options.beam if num_intermediates > 1 and options.variant is None else options.n_best
 
 
 def combine(
