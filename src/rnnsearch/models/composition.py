@@ -233,13 +233,13 @@ class ComposedEmbedding(Embedding):
         Args:
             known: Characters of the known words; None if the known words have a table already.
         """
-        vectors = self.weight.detach() if known is None else self._compose_all(known)
+        vectors = self.weight.detach() if known is None else self.compose_all(known)
         table = Embedding(*vectors.shape)
         table.weight = nn.Parameter(vectors, requires_grad=False)
         return table
 
     @torch.no_grad()
-    def _compose_all(self, known: Words) -> Float[Tensor, "V E"]:
+    def compose_all(self, known: Words) -> Float[Tensor, "V E"]:
         """Return the vectors of the special tokens, then those of the known words in the order of their ids."""
         batches = known.to(self.weight.device).split(PRECOMPUTED_BATCH_SIZE)
         return torch.cat([self.weight, *(self.composition(words) for words in batches)])
@@ -253,7 +253,7 @@ class PrecomputedEmbedding(ComposedEmbedding):
         nn.Module.__init__(self)
         self.composition = embedding.composition
         self.zero_bos = embedding.zero_bos
-        self.weight = embedding.table(known).weight
+        self.weight = nn.Parameter(embedding.compose_all(known), requires_grad=False)
 
     def forward(self, inputs: EmbeddingInput) -> Float[Tensor, "*rows E"]:
         table = inputs.characters

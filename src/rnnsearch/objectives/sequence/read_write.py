@@ -115,13 +115,12 @@ def score_decisions(
     prefixes, finals = prefix_scores(words, references, detokenize)
     lengths = decisions.source_lengths.tolist()
     delays = decisions.delays()
+    lagging = [average_lagging(delay, length) for delay, length in zip(delays, lengths, strict=True)]
+    proportions = [average_proportion(delay, length) for delay, length in zip(delays, lengths, strict=True)]
     rewards = np.zeros(decisions.writes.shape)
     steps = decisions.mask.sum(1).tolist()
     for n, writes in enumerate(decisions.writes.tolist()):
-        proportion = average_proportion(delays[n], lengths[n])
-        rewards[n, : steps[n]] = step_rewards(writes[: steps[n]], prefixes[n], finals[n], proportion, options)
-    lagging = [average_lagging(delay, length) for delay, length in zip(delays, lengths, strict=True)]
-    proportions = [average_proportion(delay, length) for delay, length in zip(delays, lengths, strict=True)]
+        rewards[n, : steps[n]] = step_rewards(writes[: steps[n]], prefixes[n], finals[n], proportions[n], options)
     statistics = reward_statistics(torch.from_numpy(rewards.sum(1)).to(decisions.writes.device))
     for name, values in ((QUALITY_SUM, finals), (LAGGING_SUM, lagging), (PROPORTION_SUM, proportions)):
         statistics[name] = torch.tensor(float(np.sum(values)), dtype=torch.float64, device=decisions.writes.device)
