@@ -173,7 +173,7 @@ def _model_rows(system: System[Any], path: Path) -> dict[str, str]:
             "Vocabulary": f"{len(system.target):,} tokens: {TEXT_TYPE_NAMES[config.text.types[1]]}",
             **_normalization_row(system),
             **_characters_row(config.model),
-            "Network": _component(network.type, network.model_dump(exclude={"type"}, exclude_none=True)),
+            "Network": _described(network),
             **_context_row(config),
             "In training": describe_training(system.model),
             **digest,
@@ -235,9 +235,9 @@ def _architecture_rows(model: ModelConfig) -> dict[str, str]:
         options = {name: value for name, value in model.attention.flat().items() if name != "score"}
         attention = _component(model.attention.score.type, options)
     rows = {
-        "Encoder": _component(model.encoder.type, model.encoder.model_dump(exclude={"type"}, exclude_none=True)),
+        "Encoder": _described(model.encoder),
         "Attention": attention,
-        "Decoder": _component(model.decoder.type, model.decoder.model_dump(exclude={"type"}, exclude_none=True)),
+        "Decoder": _described(model.decoder),
         **_unknown_word_rows(model),
     }
     if model.sources is not None:
@@ -247,9 +247,7 @@ def _architecture_rows(model: ModelConfig) -> dict[str, str]:
         rows["Sources"] = f"{combination.type} of last states, {contexts} contexts"
     fused = model.language_model
     if fused is not None:
-        network = fused.trained.network
-        options = network.model_dump(exclude={"type"}, exclude_none=True)
-        rows["Language model"] = f"{fused.type} fusion of {_component(network.type, options)}"
+        rows["Language model"] = f"{fused.type} fusion of {_described(fused.trained.network)}"
     return rows
 
 
@@ -268,19 +266,14 @@ def _context_row(config: RunConfig) -> dict[str, str]:
 
 def _characters_row(model: LanguageModelConfig) -> dict[str, str]:
     """Return how a language model composes words of their characters, if it does."""
-    characters = model.characters
-    if characters is None:
-        return {}
-    return {"Characters": _component(characters.type, characters.model_dump(exclude={"type"}, exclude_none=True))}
+    return {} if model.characters is None else {"Characters": _described(model.characters)}
 
 
 def _unknown_word_rows(model: ModelConfig) -> dict[str, str]:
     """Return how the model treats words outside its vocabulary."""
     rows = {}
-    source_characters = model.source_characters
-    if source_characters is not None:
-        options = source_characters.model_dump(exclude={"type"}, exclude_none=True)
-        rows["Source characters"] = _component(source_characters.type, options)
+    if model.source_characters is not None:
+        rows["Source characters"] = _described(model.source_characters)
     if model.target_characters is not None:
         rows["Unknown words"] = _component("spelled", model.target_characters.model_dump())
     if model.pointer is not None:
@@ -288,6 +281,11 @@ def _unknown_word_rows(model: ModelConfig) -> dict[str, str]:
     if model.decoder.copies:
         rows["Unknown words"] = "copied"
     return rows
+
+
+def _described(component: Any) -> str:
+    """Return a component of the run file with its options."""
+    return _component(component.type, component.model_dump(exclude={"type"}, exclude_none=True))
 
 
 def _component(name: str, options: dict[str, Any]) -> str:
