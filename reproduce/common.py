@@ -29,6 +29,13 @@ from rnnsearch.training.run import check, train
 from rnnsearch.utils.files import write_json, write_text
 
 CHUNK_PAIRS = 2_000  # training pairs held in memory as text at a time
+FEW_UNITS = {
+    "embedding": 128,
+    "encoder": {"size": 128},
+    "attention": {"size": 128},
+    "decoder": {"size": 256, "maxout": 128},
+}
+"""`[model]` table that reduces the preset `small` for a few thousand pairs."""
 
 
 def add_data_options(parser: argparse.ArgumentParser, corpus: str) -> None:

@@ -26,7 +26,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from common import add_aligned_corpus_option, add_run_options, prepare_once, require_known, resolve_config
+from common import FEW_UNITS, add_aligned_corpus_option, add_run_options, prepare_once, require_known, resolve_config
 from comparison import System, compare_systems, write_runs
 
 from rnnsearch.data.corpora.bible import AlignedPair
@@ -36,12 +36,6 @@ from rnnsearch.utils.files import write_text
 
 CHAPTERS_PER_HELD_OUT = 13
 PARTS = ("train", "dev", "test")
-MODEL = {
-    "embedding": 128,
-    "encoder": {"size": 128},
-    "attention": {"size": 128},
-    "decoder": {"size": 256, "maxout": 128},
-}
 
 
 def streams(source: str, sentences: int = 1, target: bool = False, hierarchical: bool = False) -> dict[str, Any]:
@@ -105,7 +99,7 @@ def plan_systems(args: argparse.Namespace, corpus: Corpus, text: Path, seed: int
         tables = {
             "preset": args.preset,
             "data": data | files | {"train": [files["train"]]} | system.get("data", {}),
-            "model": MODEL | system.get("model", {}),
+            "model": FEW_UNITS | system.get("model", {}),
             "training": {"seed": seed},
         }
         config = resolve_config(name, tables, args.set)

@@ -21,16 +21,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from common import add_run_options, prepare_once, require_known, resolve_config
+from common import FEW_UNITS, add_run_options, prepare_once, require_known, resolve_config
 from comparison import System, compare_systems, write_runs
 from multiway import LANGUAGES, Corpus
 
-MODEL = {
-    "embedding": 128,
-    "encoder": {"size": 128},
-    "attention": {"size": 128},
-    "decoder": {"size": 256, "maxout": 128},
-}
 TYPES: dict[str, dict[str, Any]] = {
     "early averaging": {"type": "mean"},
     "concatenation": {"type": "concatenation"},
@@ -73,7 +67,7 @@ def plan_systems(args: argparse.Namespace, corpus: Corpus, size: int, seed: int)
                 "train": ["|".join(str(files[language]) for language in columns)],
                 **corpus.held_out(columns),
             },
-            "model": MODEL | ({"sources": TYPES[name]} if name in TYPES else {}),
+            "model": FEW_UNITS | ({"sources": TYPES[name]} if name in TYPES else {}),
             "training": {"seed": seed},
         }
         if name not in TYPES:

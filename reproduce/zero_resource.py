@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from common import (
+    FEW_UNITS,
     add_run_options,
     cached,
     prepare_once,
@@ -51,12 +52,6 @@ SOURCE, PIVOT, TARGET = "de", "en", "fr"
 LANGUAGES = (SOURCE, PIVOT, TARGET)
 DIRECTIONS = ("de-en", "en-de", "en-fr", "fr-en")
 """Directions of the multi-way models."""
-MODEL = {
-    "embedding": 128,
-    "encoder": {"size": 128},
-    "attention": {"size": 128},
-    "decoder": {"size": 256, "maxout": 128},
-}
 
 
 class Scenario:
@@ -87,7 +82,7 @@ class Scenario:
 
     def train(self, name: str, data: dict[str, Any], tables: dict[str, Any] | None = None) -> Path:
         """Train a model, or resume its training, and return its folder."""
-        all_tables = {"preset": self.args.preset, "data": data, "model": MODEL, "training": {}, **(tables or {})}
+        all_tables = {"preset": self.args.preset, "data": data, "model": FEW_UNITS, "training": {}, **(tables or {})}
         all_tables["training"] = {**all_tables["training"], "seed": self.seed}
         settings = self.args.set
         if "text" in all_tables:  # the tokenizers of another model, whose size is given
@@ -127,7 +122,7 @@ class Scenario:
         """Return the folder of a multi-way model, which may continue from another one with further text."""
         files: list[dict[str, Path]] = [self.files(SOURCE, PIVOT), self.files(PIVOT, TARGET)]
         directions = [*DIRECTIONS]
-        tables: dict[str, Any] = {"model": {**MODEL, **MULTIWAY[system]}}
+        tables: dict[str, Any] = {"model": {**FEW_UNITS, **MULTIWAY[system]}}
         name = system.replace(" ", "-")
         if pseudo is not None:
             parent = str(self.multiway(system))
